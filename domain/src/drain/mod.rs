@@ -1,0 +1,700 @@
+//! A drain: which pods go, in which order, with which grace, how a refusal is answered, and what happens at the deadline.
+//!
+//! [`Drain`] is a state machine without I/O. It is told what the API server lists, what a watch reports and how
+//! requests were answered; [`Drain::step`] says which requests to send now and when to ask again. It may be lost at any
+//! moment: everything it must not forget stands in the API server, and a new one built from a fresh list goes on.
+
+pub mod answer;
+pub mod pod;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::fingerprint::fingerprint;
+use crate::policy::{AtDeadline, Phase, Profile};
+use crate::record::DrainResult;
+use crate::time::{Monotonic, Now};
+use answer::Answer;
+use pod::{Kept, Pod, PodName, PodUid, Standing};
+
+/// How many requests for pods are under way at once. Each holds a connection, and the API server answers an eviction
+/// in about 10 ms, so more would only cost memory.
+pub const MOST_IN_FLIGHT: usize = 16;
+
+/// How many evictions of one pod are asked for in [`ATTEMPT_WINDOW`] at the most.
+pub const MOST_ATTEMPTS: usize = 20;
+
+/// See [`MOST_ATTEMPTS`].
+pub const ATTEMPT_WINDOW: Duration = Duration::from_secs(60);
+
+/// The longest that a request for a pod may take; the eviction API itself may retry inside the server for 10 s.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// For how long the node must look empty: a pod that the scheduler bound just before the cordon appears late.
+pub const EMPTY_FOR: Duration = Duration::from_secs(5);
+
+/// The grace of a pod that asks for none, and the time kept for a later phase whose grace is not given.
+const USUAL_GRACE: Duration = Duration::from_secs(30);
+
+/// The shortest grace. Zero would remove the object without the kubelet, while the container runs on.
+const LEAST_GRACE: Duration = Duration::from_secs(1);
+
+const SLOW_RETRY: Duration = Duration::from_secs(10);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(15);
+
+/// After an accepted eviction the watch should show the deletion; if it does not, the eviction is repeated after this.
+const ACCEPTANCE_SHOWS_WITHIN: Duration = Duration::from_secs(5);
+
+/// What the drain has to achieve. It may change while the drain runs: a deadline comes nearer or moves away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// How to drain.
+    pub profile: Profile,
+    /// When the drain began, in whichever life of the agent.
+    pub started_at: Timestamp,
+    /// When it has to be done.
+    pub deadline: Timestamp,
+}
+
+impl Order {
+    /// How long before the deadline forced deletion begins: a fifth of the notice, from 1 s to 5 s.
+    pub fn margin(&self) -> Duration {
+        let notice = Duration::try_from(self.deadline.duration_since(self.started_at)).unwrap_or_default();
+        self.profile.margin.unwrap_or_else(|| (notice / 5).clamp(Duration::from_secs(1), Duration::from_secs(5)))
+    }
+}
+
+/// A request to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// List the pods of the node, consistently (not from a cache), and watch from there on.
+    List,
+    /// Ask for an eviction, with this pod's UID as precondition.
+    Evict(Target),
+    /// Delete past the disruption budget, with this pod's UID as precondition.
+    Delete(Target),
+    /// Read the pod, because the server said that it is not as expected.
+    Look(Target),
+}
+
+/// The pod that a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Where it is found.
+    pub name: PodName,
+    /// Which pod it must be.
+    pub uid: PodUid,
+    /// The grace to give it, in whole seconds and never zero.
+    pub grace: Duration,
+    /// How long to wait for the answer.
+    pub timeout: Duration,
+}
+
+/// Something that an operator wants to know about, told once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The pod's eviction was accepted.
+    Evicted {
+        /// The pod.
+        pod: PodName,
+        /// Its identity.
+        uid: PodUid,
+        /// The grace it was given.
+        grace: Duration,
+    },
+    /// The pod was deleted past its disruption budget, or its grace was cut, because the deadline is near.
+    Deleted {
+        /// The pod.
+        pod: PodName,
+        /// Its identity.
+        uid: PodUid,
+        /// The grace it was given.
+        grace: Duration,
+    },
+    /// The pod's eviction is refused; it is tried again.
+    Blocked {
+        /// The pod.
+        pod: PodName,
+        /// Its identity.
+        uid: PodUid,
+        /// Who or what refuses.
+        by: Blocker,
+    },
+    /// The pod stays.
+    Kept {
+        /// The pod.
+        pod: PodName,
+        /// Its identity.
+        uid: PodUid,
+        /// Why.
+        why: Kept,
+    },
+}
+
+/// Who or what refuses an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    /// A disruption budget that allows no disruption now; its name, where the server told it.
+    Budget(Option<String>),
+    /// Several disruption budgets on one pod, which the eviction API never allows.
+    SeveralBudgets,
+    /// An admission policy or webhook, in its own words.
+    Admission(String),
+    /// A right that this program lacks, in the server's words.
+    Forbidden(String),
+    /// The server finds the request wrong, in its words.
+    Invalid(String),
+}
+
+impl Blocker {
+    /// The refusal that an answer tells of; `None` if it tells of none, or only of a passing trouble.
+    fn of(answer: &Answer) -> Option<Self> {
+        match answer {
+            Answer::Budget(name) => Some(Self::Budget(name.clone())),
+            Answer::SeveralBudgets => Some(Self::SeveralBudgets),
+            Answer::Admission(message) => Some(Self::Admission(message.clone())),
+            Answer::Forbidden(message) => Some(Self::Forbidden(message.clone())),
+            Answer::Invalid(message) => Some(Self::Invalid(message.clone())),
+            Answer::Accepted | Answer::Gone | Answer::Conflict | Answer::Busy(_) | Answer::NamespaceTerminating => None,
+        }
+    }
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Budget(Some(name)) => write!(out, "PodDisruptionBudget {name} allows no disruption now"),
+            Self::Budget(None) => out.write_str("a PodDisruptionBudget allows no disruption now"),
+            Self::SeveralBudgets => {
+                out.write_str("several PodDisruptionBudgets select it, which evictions do not support: leave it one")
+            }
+            Self::Admission(message) => write!(out, "admission refuses: {message}"),
+            Self::Forbidden(message) => write!(out, "a right is missing: {message}"),
+            Self::Invalid(message) => write!(out, "the API server finds the request wrong: {message}"),
+        }
+    }
+}
+
+/// How a drain ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether everything that had to go is gone.
+    pub result: DrainResult,
+    /// The pods that stayed, each with why.
+    pub left: Vec<(PodName, String)>,
+    /// How many pods left.
+    pub evicted: usize,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The requests to send, the most urgent first.
+    pub requests: Vec<Request>,
+    /// What has happened since the last step.
+    pub reports: Vec<Report>,
+    /// When to step again if nothing happens before.
+    pub wake: Monotonic,
+    /// Set once, when the drain is over; nothing more is sent then.
+    pub outcome: Option<Outcome>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InFlight {
+    Eviction(Duration),
+    Deletion(Duration),
+    Look,
+}
+
+#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about one pod's requests")]
+struct Tracked {
+    pod: Pod,
+    in_flight: Option<InFlight>,
+    attempts: VecDeque<Monotonic>,
+    refusals: u32,
+    next_try: Monotonic,
+    forced: bool,
+    shortened: bool,
+    look_first: bool,
+    delete_instead: bool,
+    blocked_by: Option<Blocker>,
+}
+
+impl Tracked {
+    fn new(pod: Pod) -> Self {
+        Self {
+            pod,
+            in_flight: None,
+            attempts: VecDeque::new(),
+            refusals: 0,
+            next_try: Monotonic::default(),
+            forced: false,
+            shortened: false,
+            look_first: false,
+            delete_instead: false,
+            blocked_by: None,
+        }
+    }
+
+    /// The instant from which the budget of attempts allows another one.
+    fn budget_from(&self) -> Monotonic {
+        match self.attempts.front() {
+            Some(oldest) if self.attempts.len() >= MOST_ATTEMPTS => *oldest + ATTEMPT_WINDOW,
+            _ => Monotonic::default(),
+        }
+    }
+
+    /// Whether the last request was accepted, and the watch may not have shown it yet.
+    fn just_accepted(&self) -> bool {
+        self.refusals == 0 && !self.attempts.is_empty()
+    }
+
+    fn note_attempt(&mut self, now: Monotonic) {
+        if self.attempts.len() >= MOST_ATTEMPTS {
+            self.attempts.pop_front();
+        }
+        self.attempts.push_back(now);
+    }
+}
+
+/// When the pods are to be listed, and how far the watch can be trusted.
+#[derive(Clone, Debug, Default)]
+struct Listing {
+    in_flight: bool,
+    done_once: bool,
+    failures: u32,
+    not_before: Monotonic,
+    heard: Monotonic,
+    /// The first and the last of the latest lists in a row on which nothing was left to evict.
+    empty: Option<(Monotonic, Monotonic)>,
+}
+
+/// A drain of one node.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    node: String,
+    own: Option<PodName>,
+    order: Order,
+    pods: BTreeMap<PodUid, Tracked>,
+    kept: BTreeMap<PodUid, (PodName, Kept)>,
+    gone: BTreeSet<PodUid>,
+    listing: Listing,
+    phases_together: bool,
+    reports: Vec<Report>,
+    over: bool,
+}
+
+impl Drain {
+    /// A drain of `node` that knows nothing of its pods yet. `own` is the pod that this program runs in.
+    pub fn new(node: impl Into<String>, own: Option<PodName>, order: Order) -> Self {
+        Self {
+            node: node.into(),
+            own,
+            order,
+            pods: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            listing: Listing::default(),
+            phases_together: false,
+            reports: Vec::new(),
+            over: false,
+        }
+    }
+
+    /// Gives the drain a new order, for instance an earlier deadline.
+    pub fn reorder(&mut self, order: Order, now: Now) {
+        if self.order != order {
+            self.order = order;
+            self.choose_phases(now);
+        }
+    }
+
+    /// How many pods are refused at the moment.
+    pub fn blocked(&self) -> usize {
+        self.pods.values().filter(|tracked| tracked.blocked_by.is_some() && tracked.pod.deletion.is_none()).count()
+    }
+
+    /// How many pods still have to go.
+    pub fn remaining(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// A list of all pods of the node has arrived.
+    pub fn listed(&mut self, pods: Vec<Pod>, now: Now) {
+        let uids: BTreeSet<&PodUid> = pods.iter().map(|pod| &pod.uid).collect();
+        let vanished: Vec<PodUid> = self.pods.keys().filter(|uid| !uids.contains(uid)).cloned().collect();
+        self.kept.retain(|uid, _| uids.contains(uid));
+        for uid in vanished {
+            self.remove(&uid);
+        }
+        for pod in pods {
+            self.observe(pod);
+        }
+        let first = !self.listing.done_once;
+        self.listing = Listing {
+            in_flight: false,
+            done_once: true,
+            failures: 0,
+            not_before: now.monotonic,
+            heard: now.monotonic,
+            empty: match self.listing.empty {
+                _ if !self.pods.is_empty() => None,
+                Some((since, _)) => Some((since, now.monotonic)),
+                None => Some((now.monotonic, now.monotonic)),
+            },
+        };
+        if first {
+            self.choose_phases(now);
+        }
+    }
+
+    /// The list failed: it says nothing about the pods.
+    pub fn list_failed(&mut self, now: Now) {
+        self.listing.in_flight = false;
+        self.listing.failures = self.listing.failures.saturating_add(1);
+        let pause = doubled(Duration::from_millis(250), self.listing.failures).min(Duration::from_secs(5));
+        self.listing.not_before = now.monotonic + pause.min(self.time_left(now) / 4).max(Duration::from_millis(100));
+    }
+
+    /// The watch reports a pod, new or changed.
+    pub fn observed(&mut self, pod: Pod, now: Now) {
+        self.listing.heard = now.monotonic;
+        self.observe(pod);
+    }
+
+    /// The watch reports that a pod is gone.
+    pub fn vanished(&mut self, uid: &PodUid, now: Now) {
+        self.listing.heard = now.monotonic;
+        self.kept.remove(uid);
+        self.remove(uid);
+    }
+
+    /// The watch is alive, but has nothing to report.
+    pub fn heard(&mut self, now: Now) {
+        self.listing.heard = now.monotonic;
+    }
+
+    /// The watch has ended: the pods are to be listed again.
+    pub fn watch_lost(&mut self) {
+        self.listing.heard = Monotonic::default();
+    }
+
+    /// An eviction or deletion was answered.
+    pub fn answered(&mut self, uid: &PodUid, answer: &Answer, now: Now) {
+        let backoff_cap = self.backoff_cap(now);
+        let deletes = self.order.profile.at_deadline == AtDeadline::Delete;
+        let Some(tracked) = self.pods.get_mut(uid) else { return };
+        let request = tracked.in_flight.take();
+        let (name, forced) = (tracked.pod.name.clone(), tracked.forced);
+        let refused = tracked.refusals;
+        tracked.refusals = refused.saturating_add(1);
+        tracked.shortened &= *answer == Answer::Accepted;
+        let jitter = spread(uid, refused);
+        let pause = match answer {
+            Answer::Gone => return self.remove(uid),
+            Answer::Accepted => {
+                tracked.refusals = 0;
+                tracked.blocked_by = None;
+                let pod = name.clone();
+                match request {
+                    Some(InFlight::Deletion(grace)) => {
+                        self.reports.push(Report::Deleted { pod, uid: uid.clone(), grace });
+                    }
+                    Some(InFlight::Eviction(grace)) => {
+                        self.reports.push(Report::Evicted { pod, uid: uid.clone(), grace });
+                    }
+                    Some(InFlight::Look) | None => {}
+                }
+                ACCEPTANCE_SHOWS_WITHIN
+            }
+            Answer::Conflict => {
+                tracked.look_first = true;
+                Duration::ZERO
+            }
+            Answer::Busy(retry_after) => {
+                let quick = doubled(Duration::from_millis(200), refused).min(Duration::from_secs(5)).mul_f64(jitter);
+                quick.max(retry_after.unwrap_or_default()).min(backoff_cap)
+            }
+            Answer::NamespaceTerminating => {
+                tracked.delete_instead = deletes;
+                Duration::from_secs(5).min(backoff_cap)
+            }
+            Answer::Budget(_) | Answer::Admission(_) => {
+                doubled(Duration::from_secs(1), refused).min(backoff_cap).mul_f64(jitter).max(Duration::from_secs(1))
+            }
+            Answer::SeveralBudgets => backoff_cap,
+            // An API server that has just started refuses everyone for a moment; only a refusal that lasts is a fault.
+            Answer::Forbidden(_) if refused == 0 => Duration::from_secs(1),
+            Answer::Forbidden(_) | Answer::Invalid(_) => SLOW_RETRY,
+        };
+        // Once forced deletion has begun there are seconds left: no pause that was meant for minutes.
+        let pause = if forced { pause.min(Duration::from_secs(1)) } else { pause };
+        tracked.next_try = now.monotonic + pause;
+        let passing = matches!(answer, Answer::Forbidden(_)) && refused == 0;
+        if let Some(blocker) = Blocker::of(answer).filter(|_| !passing) {
+            let known = tracked.blocked_by.as_ref().is_some_and(|known| {
+                std::mem::discriminant(known) == std::mem::discriminant(&blocker)
+                    && !matches!((known, &blocker), (Blocker::Budget(a), Blocker::Budget(b)) if a != b)
+            });
+            tracked.blocked_by = Some(blocker.clone());
+            if !known {
+                self.reports.push(Report::Blocked { pod: name, uid: uid.clone(), by: blocker });
+            }
+        }
+    }
+
+    /// A pod was read after a conflict; `None` if there is none of that name.
+    pub fn looked(&mut self, uid: &PodUid, found: Option<Pod>, now: Now) {
+        match found {
+            Some(pod) if pod.uid == *uid && pod.node.as_deref() == Some(self.node.as_str()) => {
+                if let Some(tracked) = self.pods.get_mut(uid) {
+                    tracked.in_flight = None;
+                    tracked.look_first = false;
+                    tracked.next_try = now.monotonic + Duration::from_millis(200);
+                }
+                self.observe(pod);
+            }
+            _ => self.remove(uid),
+        }
+    }
+
+    /// The read after a conflict failed: it is repeated.
+    pub fn look_failed(&mut self, uid: &PodUid, now: Now) {
+        if let Some(tracked) = self.pods.get_mut(uid) {
+            tracked.in_flight = None;
+            tracked.next_try = now.monotonic + Duration::from_millis(500);
+        }
+    }
+
+    /// Says what to do now.
+    pub fn step(&mut self, now: Now) -> Step {
+        let deadline = now.when(self.order.deadline);
+        if self.over {
+            return Step { requests: Vec::new(), reports: Vec::new(), wake: deadline, outcome: None };
+        }
+        let outcome = self.outcome(now, deadline);
+        if outcome.is_some() {
+            self.over = true;
+            let reports = std::mem::take(&mut self.reports);
+            return Step { requests: Vec::new(), reports, wake: deadline, outcome };
+        }
+        let mut wake = deadline;
+        let mut requests = Vec::new();
+        self.step_list(now, &mut requests, &mut wake);
+        self.step_pods(now, &mut requests, &mut wake);
+        Step { requests, reports: std::mem::take(&mut self.reports), wake, outcome: None }
+    }
+
+    fn step_list(&mut self, now: Now, requests: &mut Vec<Request>, wake: &mut Monotonic) {
+        if self.listing.in_flight {
+            return;
+        }
+        let silence = if self.time_left(now) < Duration::from_secs(60) { 2 } else { 10 };
+        let due = match self.listing.empty {
+            _ if !self.listing.done_once => self.listing.not_before,
+            Some((since, _)) => self.listing.not_before.max(since + EMPTY_FOR),
+            None if self.pods.is_empty() => self.listing.not_before,
+            None => self.listing.not_before.max(self.listing.heard + Duration::from_secs(silence)),
+        };
+        if due <= now.monotonic {
+            self.listing.in_flight = true;
+            requests.push(Request::List);
+        } else {
+            *wake = (*wake).min(due);
+        }
+    }
+
+    fn step_pods(&mut self, now: Now, requests: &mut Vec<Request>, wake: &mut Monotonic) {
+        let left = self.time_left(now);
+        let deletes = self.order.profile.at_deadline == AtDeadline::Delete;
+        let force_at = now.when(self.order.deadline).less(self.order.margin());
+        let forcing = deletes && now.monotonic >= force_at;
+        if deletes && !forcing {
+            *wake = (*wake).min(force_at);
+        }
+        let open_at = self.phases_open_at(now);
+        let mut room = MOST_IN_FLIGHT - self.pods.values().filter(|tracked| tracked.in_flight.is_some()).count();
+        // The pods that need longest to stop are asked first.
+        let mut urgency: Vec<(usize, std::cmp::Reverse<Duration>, PodUid)> = self
+            .pods
+            .iter()
+            .filter(|(_, tracked)| tracked.in_flight.is_none())
+            .map(|(uid, tracked)| (self.phase_of(&tracked.pod), std::cmp::Reverse(tracked.pod.grace), uid.clone()))
+            .collect();
+        urgency.sort();
+        for (phase, _, uid) in urgency {
+            let Some(tracked) = self.pods.get_mut(&uid) else { continue };
+            if forcing && !tracked.forced {
+                tracked.forced = true;
+                if !tracked.just_accepted() {
+                    tracked.next_try = now.monotonic;
+                }
+            }
+            let limit = self.order.profile.phases.get(phase).and_then(|phase| phase.grace).unwrap_or(Duration::MAX);
+            let (due, kind) = if tracked.look_first {
+                (tracked.next_try, InFlight::Look)
+            } else if let Some(deletion) = tracked.pod.deletion {
+                let grace = whole_seconds(left);
+                let too_long = deletion.ends_at > self.order.deadline && grace < deletion.grace;
+                if !deletes || tracked.shortened || !too_long {
+                    continue;
+                }
+                let due = if deletion.running_for(now.wall) < grace { now.monotonic } else { force_at };
+                let retry = if tracked.just_accepted() { now.monotonic } else { tracked.next_try };
+                (due.max(retry), InFlight::Deletion(grace))
+            } else {
+                let grace = whole_seconds(tracked.pod.grace.min(limit).min(left));
+                if forcing || tracked.delete_instead {
+                    (tracked.next_try, InFlight::Deletion(grace))
+                } else {
+                    let open = open_at.get(&phase).copied().unwrap_or_default();
+                    (tracked.next_try.max(tracked.budget_from()).max(open), InFlight::Eviction(grace))
+                }
+            };
+            if due > now.monotonic {
+                *wake = (*wake).min(due);
+                continue;
+            }
+            if room == 0 {
+                continue;
+            }
+            room -= 1;
+            tracked.in_flight = Some(kind);
+            tracked.note_attempt(now.monotonic);
+            let (name, timeout) = (tracked.pod.name.clone(), REQUEST_TIMEOUT.min(left.max(LEAST_GRACE)));
+            let target = |grace| Target { name, uid, grace, timeout };
+            requests.push(match kind {
+                InFlight::Look => Request::Look(target(LEAST_GRACE)),
+                InFlight::Eviction(grace) => Request::Evict(target(grace)),
+                InFlight::Deletion(grace) => {
+                    tracked.shortened |= tracked.pod.deletion.is_some();
+                    Request::Delete(target(grace))
+                }
+            });
+        }
+    }
+
+    fn outcome(&self, now: Now, deadline: Monotonic) -> Option<Outcome> {
+        let looked_empty = |least: Duration| self.listing.empty.is_some_and(|(since, last)| last.since(since) >= least);
+        let at_deadline = now.monotonic >= deadline;
+        if !looked_empty(EMPTY_FOR) && !at_deadline {
+            return None;
+        }
+        let mut left: Vec<(PodName, String)> = Vec::new();
+        for tracked in self.pods.values() {
+            let why = match (&tracked.blocked_by, tracked.pod.deletion) {
+                (_, Some(_)) => "it was still stopping at the deadline".to_owned(),
+                (Some(blocker), None) => blocker.to_string(),
+                (None, None) => "it was not asked in time".to_owned(),
+            };
+            left.push((tracked.pod.name.clone(), why));
+        }
+        left.extend(self.kept.values().map(|(name, why)| (name.clone(), why.to_string())));
+        left.sort();
+        let kept_back = self.kept.values().any(|(_, why)| why.is_unfinished_business());
+        let drained = looked_empty(Duration::ZERO) && self.pods.is_empty() && !kept_back;
+        let result = if drained { DrainResult::Drained } else { DrainResult::Incomplete };
+        Some(Outcome { result, left, evicted: self.gone.len() })
+    }
+
+    fn observe(&mut self, pod: Pod) {
+        let here = pod.node.as_deref() == Some(self.node.as_str());
+        let standing = pod.standing(&self.order.profile, self.own.as_ref(), self.order.started_at);
+        match standing {
+            Standing::Evicted if here => {
+                self.listing.empty = None;
+                match self.pods.get_mut(&pod.uid) {
+                    Some(tracked) => tracked.pod = pod,
+                    None => drop(self.pods.insert(pod.uid.clone(), Tracked::new(pod))),
+                }
+            }
+            Standing::Kept(why) if here => {
+                self.pods.remove(&pod.uid);
+                if self.kept.insert(pod.uid.clone(), (pod.name.clone(), why)).is_none() {
+                    self.reports.push(Report::Kept { pod: pod.name, uid: pod.uid, why });
+                }
+            }
+            _ => {
+                self.kept.remove(&pod.uid);
+                self.remove(&pod.uid);
+            }
+        }
+    }
+
+    fn remove(&mut self, uid: &PodUid) {
+        if self.pods.remove(uid).is_some() {
+            self.gone.insert(uid.clone());
+        }
+    }
+
+    fn time_left(&self, now: Now) -> Duration {
+        now.until(self.order.deadline)
+    }
+
+    /// The longest pause after a refusal: an eighth of the time left, from 1 s to 15 s.
+    fn backoff_cap(&self, now: Now) -> Duration {
+        (self.time_left(now) / 8).clamp(Duration::from_secs(1), LONGEST_BACKOFF)
+    }
+
+    /// The phase that the kubelet would count the pod to: the highest that begins at or below its priority, or else
+    /// the lowest (<https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#pod-priority-graceful-node-shutdown>).
+    fn phase_of(&self, pod: &Pod) -> usize {
+        self.order.profile.phases.iter().rposition(|phase| phase.priority <= pod.priority).unwrap_or(0)
+    }
+
+    fn phases_with_pods(&self) -> BTreeSet<usize> {
+        self.pods.values().map(|tracked| self.phase_of(&tracked.pod)).collect()
+    }
+
+    fn time_kept_for(&self, phase: usize) -> Duration {
+        let grace = |phase: &Phase| phase.grace.unwrap_or(USUAL_GRACE);
+        self.order.profile.phases.get(phase).map_or(Duration::ZERO, grace)
+    }
+
+    /// When each phase that has pods may begin: the first at once, a later one when the earlier are empty, or at the
+    /// latest when only the time kept for it and those after it is left.
+    fn phases_open_at(&self, now: Now) -> BTreeMap<usize, Monotonic> {
+        let deadline = now.when(self.order.deadline);
+        let occupied = self.phases_with_pods();
+        let mut kept = Duration::ZERO;
+        let mut open_at: BTreeMap<usize, Monotonic> = BTreeMap::new();
+        for phase in occupied.iter().rev() {
+            kept += self.time_kept_for(*phase);
+            open_at.insert(*phase, if self.phases_together { now.monotonic } else { deadline.less(kept) });
+        }
+        if let Some(mut first) = open_at.first_entry() {
+            first.insert(now.monotonic);
+        }
+        open_at
+    }
+
+    /// Phases one after the other need time; with less than twice what the later ones keep, all run together.
+    fn choose_phases(&mut self, now: Now) {
+        let kept: Duration = self.phases_with_pods().iter().skip(1).map(|phase| self.time_kept_for(*phase)).sum();
+        self.phases_together = self.time_left(now) < kept * 2;
+    }
+}
+
+/// Whole seconds, rounded down, at least one.
+fn whole_seconds(duration: Duration) -> Duration {
+    Duration::from_secs(duration.as_secs()).max(LEAST_GRACE)
+}
+
+fn doubled(first: Duration, times: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(times.min(16)))
+}
+
+/// A factor from 0.8 to 1.2 that differs from pod to pod and from try to try, and is the same in every run.
+fn spread(uid: &PodUid, attempt: u32) -> f64 {
+    let drawn = fingerprint(&format!("{}/{attempt}", uid.as_str())) % 1000;
+    #[allow(clippy::cast_precision_loss, reason = "a number below 1000 is exact")]
+    let part = drawn as f64 / 1000.0;
+    0.8 + 0.4 * part
+}
+
+#[cfg(test)]
+mod tests;

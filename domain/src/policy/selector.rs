@@ -1,0 +1,106 @@
+//! Which nodes a policy is for: a label selector, as Kubernetes defines it
+//! (<https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors>).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// A label selector; empty, it selects every node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Selector {
+    /// Labels that a node must have with exactly these values.
+    #[serde(default)]
+    pub match_labels: BTreeMap<String, String>,
+    /// Further conditions, all of which must hold.
+    #[serde(default)]
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// A condition on one label.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requirement {
+    /// The label's key.
+    pub key: String,
+    /// What must hold.
+    pub operator: Operator,
+    /// The values that `In` and `NotIn` compare with.
+    #[serde(default)]
+    pub values: Vec<String>,
+}
+
+/// What must hold of a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Operator {
+    /// It is there, with one of the values.
+    In,
+    /// It is not there, or with none of the values.
+    NotIn,
+    /// It is there.
+    Exists,
+    /// It is not there.
+    DoesNotExist,
+}
+
+impl Selector {
+    /// Whether a node with these labels is selected.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| requirement.holds(labels))
+    }
+
+    /// Whether no node can be selected by both. `false` may also mean that it could not be told.
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        self.required_values().any(|(key, ours)| {
+            other
+                .required_values()
+                .any(|(other_key, theirs)| key == other_key && !ours.iter().any(|value| theirs.contains(value)))
+        }) || self.contradicts(other)
+            || other.contradicts(self)
+    }
+
+    /// The keys that must have one of some values.
+    fn required_values(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
+        let labels = self.match_labels.iter().map(|(key, value)| (key.as_str(), vec![value.as_str()]));
+        let expressions = self.match_expressions.iter().filter(|requirement| requirement.operator == Operator::In);
+        labels.chain(expressions.map(|one| (one.key.as_str(), one.values.iter().map(String::as_str).collect())))
+    }
+
+    /// Whether the other selector forbids, by `NotIn` or `DoesNotExist`, what this one requires.
+    fn contradicts(&self, other: &Self) -> bool {
+        self.required_values().any(|(key, ours)| {
+            other.match_expressions.iter().filter(|requirement| requirement.key == key).any(|requirement| {
+                match requirement.operator {
+                    Operator::DoesNotExist => true,
+                    Operator::NotIn => ours.iter().all(|value| requirement.values.iter().any(|v| v == value)),
+                    Operator::In | Operator::Exists => false,
+                }
+            })
+        })
+    }
+
+    /// The first condition that Kubernetes would refuse, in words.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.match_expressions.iter().find_map(|requirement| {
+            let wants_values = matches!(requirement.operator, Operator::In | Operator::NotIn);
+            match (wants_values, requirement.values.is_empty()) {
+                (true, true) => Some(format!("the expression on `{}` needs `values`", requirement.key)),
+                (false, false) => Some(format!("the expression on `{}` takes no `values`", requirement.key)),
+                _ => None,
+            }
+        })
+    }
+}
+
+impl Requirement {
+    fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            Operator::In => value.is_some_and(|value| self.values.contains(value)),
+            Operator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}

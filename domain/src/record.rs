@@ -1,0 +1,293 @@
+//! What a role did to a node and why: the durable state of the agent, one annotation on the node itself.
+//!
+//! The record is written in the same patch as the cordon, so that neither exists without the other, and everything the
+//! agent must remember over its own death is in it. A record that cannot be read is never guessed at: see
+//! [`RecordError`].
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::policy::Ruling;
+use crate::scheduled_event::{EventId, EventSource, EventStatus, EventType, VmName};
+
+/// The annotation with the agent's record.
+pub const AGENT_ANNOTATION: &str = "remediator.dev/agent";
+
+/// The annotation with the repairer's record; the agent reads only its claims.
+pub const REPAIR_ANNOTATION: &str = "remediator.dev/repair";
+
+/// The annotation by which a person stops remediator on a node: nothing of ours is begun or undone while it is there.
+pub const HOLD_ANNOTATION: &str = "remediator.dev/hold";
+
+/// The largest record, in bytes. Every watcher of nodes receives it with every change of the node.
+pub const MOST_BYTES: usize = 4096;
+
+/// How many pods that stayed are named in the record; all of them are counted.
+pub const MOST_PODS_NAMED: usize = 20;
+
+/// The format of the records that this version writes.
+const VERSION: u32 = 1;
+
+/// What the agent did to its node and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    version: u32,
+    /// The virtual machine for which it was done.
+    pub vm: VmName,
+    /// The boot of the node at the first act; another one later tells that the machine did restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// The marks on the node that the agent needs.
+    #[serde(default)]
+    pub claims: Claims,
+    /// The events that made or will make the agent act, in the order in which they were first seen.
+    pub events: Vec<RecordedEvent>,
+    /// The last drain, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainRecord>,
+    /// How often someone took the cordon away during a drain and the agent put it back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cordon_restored: u32,
+}
+
+/// The marks on a node that one role needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Claims {
+    /// The cordon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<Claim>,
+}
+
+/// A role's claim on a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Claim {
+    /// A role of remediator set the mark, so it goes with the last claim on it.
+    Ours,
+    /// The mark was there before either role came, so it stays.
+    Foreign,
+}
+
+/// An event that made or will make the agent act.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedEvent {
+    /// The event's key.
+    pub id: EventId,
+    /// What is going to happen to the machine.
+    #[serde(rename = "type")]
+    pub event_type: EventType,
+    /// Who asked for it.
+    pub source: EventSource,
+    /// How far it had come when it was last listed.
+    pub status: EventStatus,
+    /// When it was first seen.
+    pub seen_at: Timestamp,
+    /// The last `NotBefore` that was in the future when it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// When it was first listed without a `NotBefore` in the future although none had passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_notice_since: Option<Timestamp>,
+    /// What is done about it: fixed at the first act. `None` while its time has not come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ruling: Option<Ruling>,
+    /// How the drain for it ended; `None` if it has not, or needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained: Option<DrainResult>,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DrainResult {
+    /// Every pod that the policy wants gone is gone.
+    Drained,
+    /// Some pod stayed, or nobody could tell.
+    Incomplete,
+}
+
+impl DrainResult {
+    /// The word for metrics, logs and keys.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
+
+impl fmt::Display for DrainResult {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+/// A drain, running or done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainRecord {
+    /// When it began, in whichever life of the agent.
+    pub started_at: Timestamp,
+    /// When it had to be done, as last written.
+    pub deadline: Timestamp,
+    /// When it ended; `None` while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+    /// The pods that stayed, by `namespace/name`: the first [`MOST_PODS_NAMED`] of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
+    /// How many pods stayed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_count: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Why a record cannot be used. The agent then holds: it neither acts nor undoes, and says so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// It was written by a newer version.
+    #[error(
+        "annotation {AGENT_ANNOTATION} was written by a newer remediator (format {0}): upgrade this agent, or remove \
+         the annotation and check the node's cordon by hand"
+    )]
+    Newer(u32),
+    /// It is damaged.
+    #[error("annotation {AGENT_ANNOTATION} is damaged ({0}): remove it and check the node's cordon by hand")]
+    Damaged(String),
+}
+
+impl Record {
+    /// An empty record for a virtual machine.
+    pub fn new(vm: VmName) -> Self {
+        Self {
+            version: VERSION,
+            vm,
+            boot_id: None,
+            claims: Claims::default(),
+            events: Vec::new(),
+            drain: None,
+            cordon_restored: 0,
+        }
+    }
+
+    /// Reads the annotation's text.
+    pub fn from_annotation(text: &str) -> Result<Self, RecordError> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let damaged = |error: serde_json::Error| RecordError::Damaged(error.to_string());
+        match serde_json::from_str(text).map_err(damaged)? {
+            Version { version: VERSION } => serde_json::from_str(text).map_err(damaged),
+            Version { version: 0 } => Err(RecordError::Damaged("there is no format 0".into())),
+            Version { version } => Err(RecordError::Newer(version)),
+        }
+    }
+
+    /// The annotation's text, at most [`MOST_BYTES`] long: where names of pods would not fit, only their number is kept.
+    pub fn to_annotation(&self) -> String {
+        let mut record = self.clone();
+        loop {
+            // A record holds only texts, numbers and times, and no map, so nothing in it can fail to be written.
+            let text = serde_json::to_string(&record).unwrap_or_default();
+            let Some(drain) = record.drain.as_mut().filter(|_| text.len() > MOST_BYTES) else { return text };
+            if drain.left.pop().is_none() {
+                return text;
+            }
+        }
+    }
+
+    /// The recorded event with this key.
+    pub fn event(&self, id: &EventId) -> Option<&RecordedEvent> {
+        self.events.iter().find(|event| event.id == *id)
+    }
+}
+
+/// The claims in the other role's annotation. `None` if there is none; an unreadable one claims everything as if it
+/// had been foreign, so that nothing it might need is taken away.
+pub fn claims_of_other_role(annotation: Option<&str>) -> Option<Claims> {
+    #[derive(Deserialize)]
+    struct Claiming {
+        #[serde(default)]
+        claims: Claims,
+    }
+    annotation.map(|text| match serde_json::from_str(text) {
+        Ok(Claiming { claims }) => claims,
+        Err(_) => Claims { cordon: Some(Claim::Foreign) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let at: Timestamp = "2026-04-11T22:00:00Z".parse().unwrap();
+        let mut record = Record::new(VmName::new("aks-np1-12345678-vmss_24"));
+        record.claims.cordon = Some(Claim::Ours);
+        record.events.push(RecordedEvent {
+            id: EventId::new("C7061BAC-AFDC-4513-B24B-AA5F13A16123"),
+            event_type: EventType::Redeploy,
+            source: EventSource::Platform,
+            status: EventStatus::Scheduled,
+            seen_at: at,
+            not_before: Some(at),
+            without_notice_since: None,
+            ruling: None,
+            drained: Some(DrainResult::Incomplete),
+        });
+        record.drain = Some(DrainRecord {
+            started_at: at,
+            deadline: at,
+            finished_at: Some(at),
+            left: vec!["prod/db-1".into()],
+            left_count: 1,
+        });
+        record
+    }
+
+    #[test]
+    fn a_record_survives_being_written_and_read() {
+        assert_eq!(Record::from_annotation(&record().to_annotation()), Ok(record()));
+    }
+
+    #[test]
+    fn a_record_never_grows_beyond_its_limit_and_keeps_the_count() {
+        let mut record = record();
+        let long = format!("{}/{}", "n".repeat(63), "p".repeat(253));
+        let drain = record.drain.as_mut().unwrap();
+        drain.left = vec![long; MOST_PODS_NAMED];
+        drain.left_count = 250;
+        let text = record.to_annotation();
+        assert!(text.len() <= MOST_BYTES, "{} bytes", text.len());
+        let drain = Record::from_annotation(&text).unwrap().drain.unwrap();
+        assert_eq!(drain.left_count, 250);
+        assert!(drain.left.len() > 5, "as many names as fit are kept");
+    }
+
+    #[test]
+    fn a_damaged_record_or_one_of_a_newer_version_is_not_guessed_at() {
+        assert_eq!(Record::from_annotation(r#"{"version":2,"anything":1}"#), Err(RecordError::Newer(2)));
+        for text in ["", "{", "[]", r#"{"version":0}"#, r#"{"version":1,"vm":"a"}"#, r#"{"vm":"a","events":[]}"#] {
+            assert!(matches!(Record::from_annotation(text), Err(RecordError::Damaged(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unreadable_record_of_the_other_role_claims_the_cordon() {
+        assert_eq!(claims_of_other_role(None), None);
+        assert_eq!(claims_of_other_role(Some("{}")), Some(Claims { cordon: None }));
+        let ours = r#"{"version":9,"claims":{"cordon":"ours","taint":"ours"},"step":"reboot"}"#;
+        assert_eq!(claims_of_other_role(Some(ours)), Some(Claims { cordon: Some(Claim::Ours) }));
+        assert_eq!(claims_of_other_role(Some("?")), Some(Claims { cordon: Some(Claim::Foreign) }));
+    }
+}

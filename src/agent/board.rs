@@ -1,0 +1,120 @@
+//! What the loops of the agent tell each other, and what the probes read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::node_plan::Sightings;
+use domain::scheduled_event::{Document, VmName};
+use domain::time::Monotonic;
+use tokio::sync::Notify;
+
+use crate::azure::imds::Instance;
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::serve::Health;
+
+/// The poll loop ticks every 5 s, also while a request is pending; without a tick for this long it is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Without a good answer for this long the agent cannot do its job; some lost polls are everyday.
+const NOT_READY_AFTER: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Default)]
+struct State {
+    instance: Option<Instance>,
+    sightings: Sightings,
+    trouble: Option<String>,
+    last_tick: Monotonic,
+    last_good_poll: Option<Monotonic>,
+}
+
+/// See the module.
+pub(super) struct Board {
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    not_ready_after: Duration,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+impl Board {
+    pub(super) fn new(clock: Clock, metrics: Arc<Metrics>, poll_interval: Duration) -> Self {
+        let not_ready_after = NOT_READY_AFTER.max(poll_interval * 5);
+        Self { clock, metrics, not_ready_after, state: Mutex::default(), changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is changed by plain assignments only, so a panic elsewhere cannot leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The poll loop is alive.
+    pub(super) fn tick(&self) {
+        self.state().last_tick = self.clock.now().monotonic;
+    }
+
+    /// Azure has said who this machine is.
+    pub(super) fn identified(&self, instance: Instance) {
+        self.state().instance = Some(instance);
+        self.changed.notify_one();
+    }
+
+    /// Azure has listed its events.
+    pub(super) fn seen(&self, document: Document) {
+        let now = self.clock.now().monotonic;
+        let mut state = self.state();
+        state.sightings.see(document);
+        state.last_good_poll = Some(now);
+        state.trouble = None;
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Azure has not answered, or not well: nothing is known from it.
+    pub(super) fn troubled(&self, trouble: String) {
+        self.state().trouble = Some(trouble);
+    }
+
+    /// Waits until Azure has said something new.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) fn vm(&self) -> Option<VmName> {
+        self.state().instance.as_ref().map(|instance| instance.name.clone())
+    }
+
+    pub(super) fn sightings(&self) -> Sightings {
+        self.state().sightings.clone()
+    }
+}
+
+impl Health for Board {
+    fn alive(&self) -> Result<(), String> {
+        let silent = self.clock.now().monotonic.since(self.state().last_tick);
+        if silent < STUCK_AFTER { Ok(()) } else { Err(format!("the poll loop has not ticked for {silent:?}")) }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        let now = self.clock.now().monotonic;
+        let state = self.state();
+        let why = || state.trouble.clone().unwrap_or_else(|| "the first answer has not come yet".into());
+        match state.last_good_poll {
+            None => Err(format!("no answer from the metadata service yet: {}", why())),
+            Some(at) if now.since(at) > self.not_ready_after => {
+                Err(format!("no good answer from the metadata service for {}s: {}", now.since(at).as_secs(), why()))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let now = self.clock.now().monotonic;
+        let last = self.state().last_good_poll.unwrap_or_default();
+        self.metrics.render(now.since(last))
+    }
+}

@@ -1,0 +1,333 @@
+//! Looks after the own node: has [`domain::node_plan::plan`] decide and carries out what it says.
+//!
+//! As long as no event concerns the node and nothing of ours is on it, the API server is not asked for anything.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use domain::drain::Outcome;
+use domain::node_plan::{
+    Announcement, DrainOrder, FinishedDrain, NodeView, NodeWrite, Sightings, Situation, Stage, plan,
+};
+use domain::policy::PolicySet;
+use domain::record::Record;
+use domain::scheduled_event::{EventId, EventType, VmName};
+use domain::time::{Monotonic, spoken};
+use tokio::task::{JoinError, JoinHandle};
+
+use super::board::Board;
+use super::own_node::{OwnNode, Patience};
+use crate::clock::Clock;
+use crate::cluster::ClusterError;
+use crate::cluster::node::NodeNews;
+use crate::cluster::recorder::{Subject, Tale};
+use crate::drain::{Orders, Tools, drain};
+use crate::metrics::EventLabels;
+
+/// How often a write that met a conflict is planned anew at once; anyone's cordon makes the next write meet one.
+const CONFLICTS_AT_ONCE: u32 = 5;
+
+/// How many announcements are remembered so as not to make them again; a node sees a few in a month.
+const MOST_REMEMBERED: usize = 256;
+
+struct RunningDrain {
+    orders: Orders,
+    events: Vec<EventId>,
+    began: Monotonic,
+    task: JoinHandle<Outcome>,
+}
+
+impl Drop for RunningDrain {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+enum Happened {
+    Azure,
+    Node(Option<Result<NodeNews, ClusterError>>),
+    Drained(Result<Outcome, JoinError>),
+    Waited,
+}
+
+/// What came of a plan's write.
+enum Written {
+    /// There was none to do.
+    Nothing,
+    /// It is done, or the node was not as planned for.
+    PlanAgain,
+    /// It is tried again then.
+    Later(Monotonic),
+}
+
+pub(super) struct Steward {
+    tools: Tools,
+    board: Arc<Board>,
+    clock: Clock,
+    policies: PolicySet,
+    dry_run: bool,
+    node: OwnNode,
+    drain: Option<RunningDrain>,
+    finished: Option<FinishedDrain>,
+    writing: Patience,
+    stage: Stage,
+    told: VecDeque<String>,
+    counted: BTreeSet<EventId>,
+    would_write: Option<NodeWrite>,
+}
+
+impl Steward {
+    pub(super) fn new(tools: Tools, board: Arc<Board>, name: String, policies: PolicySet, dry_run: bool) -> Self {
+        tools.metrics.stage(&Stage::Idle);
+        Self {
+            clock: tools.cluster.clock(),
+            node: OwnNode::new(tools.cluster.clone(), name),
+            tools,
+            board,
+            policies,
+            dry_run,
+            drain: None,
+            finished: None,
+            writing: Patience::default(),
+            stage: Stage::Idle,
+            told: VecDeque::new(),
+            counted: BTreeSet::new(),
+            would_write: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let look_again = self.look_after_node().await;
+            let happened = tokio::select! {
+                biased;
+                () = self.board.changed() => Happened::Azure,
+                outcome = finish(&mut self.drain) => Happened::Drained(outcome),
+                news = self.node.next_news() => Happened::Node(news),
+                () = wait(self.clock, look_again) => Happened::Waited,
+            };
+            match happened {
+                Happened::Azure | Happened::Waited => {}
+                Happened::Drained(outcome) => self.drain_ended(outcome),
+                Happened::Node(news) => {
+                    if !self.node.take(news) {
+                        self.drain = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Plans and acts until there is nothing to do now; says when to look again.
+    async fn look_after_node(&mut self) -> Option<Monotonic> {
+        let mut conflicts = 0;
+        loop {
+            let sightings = self.board.sightings();
+            let vm = self.board.vm();
+            let concerned = vm.as_ref().is_some_and(|vm| sightings.concern(vm));
+            if self.node.is_clean() && !concerned {
+                self.rest();
+                return None;
+            }
+            let node = match self.node.read(concerned).await {
+                Ok(node) => node.view,
+                Err(until) => return Some(until),
+            };
+            let vm = vm.or_else(|| vm_of_record(&node))?;
+            self.node.check_provider_id(&vm);
+            self.count_events(&vm, &sightings, &node);
+            let plan = plan(&Situation {
+                vm: &vm,
+                sightings: &sightings,
+                node: &node,
+                policies: &self.policies,
+                draining: self.drain.is_some(),
+                finished: self.finished.as_ref(),
+                now: self.clock.now(),
+            });
+            self.drive_drain(plan.drain);
+            let written = match plan.write {
+                None => {
+                    self.finished = None;
+                    Written::Nothing
+                }
+                Some(write) if self.dry_run => {
+                    self.would_write(write);
+                    Written::Nothing
+                }
+                Some(write) => self.write(&node, &write, &mut conflicts).await,
+            };
+            // People are told after the node: a cordon is the first thing that an event causes.
+            self.announce(&node, &plan.announcements);
+            self.enter(plan.stage);
+            match written {
+                Written::Nothing => return plan.look_again.into_iter().chain(self.node.read_again()).min(),
+                Written::Later(until) => return Some(until),
+                Written::PlanAgain => {}
+            }
+        }
+    }
+
+    /// Nothing concerns the node: everything that costs the API server something is let go.
+    fn rest(&mut self) {
+        self.node.rest();
+        self.drain = None;
+        self.finished = None;
+        self.would_write = None;
+        self.counted.clear();
+        self.enter(Stage::Idle);
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        if self.stage == stage {
+            return;
+        }
+        tracing::info!(stage = stage.word(), "{stage}");
+        self.tools.metrics.stage(&stage);
+        self.stage = stage;
+    }
+
+    fn count_events(&mut self, vm: &VmName, sightings: &Sightings, node: &NodeView) {
+        for event in sightings.latest().into_iter().flat_map(|document| document.events_of(vm)) {
+            if !self.counted.insert(event.id.clone()) {
+                continue;
+            }
+            let known = EventType::KNOWN.iter().find(|known| **known == event.event_type.as_str());
+            let event_type = known.copied().unwrap_or("Other");
+            let action = self.policies.judge(&node.labels, event).action().as_str();
+            self.tools.metrics.events.get_or_create(&EventLabels { event_type, action }).inc();
+        }
+        self.counted.retain(|id| !sightings.is_gone(id));
+    }
+
+    async fn write(&mut self, node: &NodeView, write: &NodeWrite, conflicts: &mut u32) -> Written {
+        if let Some(until) = self.writing.wait(self.clock.now().monotonic) {
+            return Written::Later(until);
+        }
+        match self.node.write(write).await {
+            Ok(()) => {
+                self.writing.succeeded();
+                self.announce(node, &write.announcements);
+                Written::PlanAgain
+            }
+            Err(error) if error.is_conflict() && *conflicts < CONFLICTS_AT_ONCE => {
+                *conflicts += 1;
+                Written::PlanAgain
+            }
+            Err(error) => {
+                tracing::warn!(%error, "The node could not be written; trying again");
+                Written::Later(self.writing.failed(self.clock.now().monotonic))
+            }
+        }
+    }
+
+    fn would_write(&mut self, write: NodeWrite) {
+        if self.would_write.as_ref() == Some(&write) {
+            return;
+        }
+        let cordon = match write.unschedulable {
+            Some(true) => "cordon the node and ",
+            Some(false) => "uncordon the node and ",
+            None => "",
+        };
+        let record = write.record.as_deref().unwrap_or("none");
+        tracing::info!(record, "Dry run: would {cordon}write the record");
+        self.would_write = Some(write);
+    }
+
+    fn drive_drain(&mut self, wanted: Option<DrainOrder>) {
+        match (wanted, &mut self.drain) {
+            (None, None) => {}
+            (None, Some(_)) => {
+                tracing::info!("The drain is stopped: its events are gone");
+                self.drain = None;
+                self.tools.metrics.blocked_pods.set(0);
+                self.tools.metrics.remaining_pods.set(0);
+            }
+            (Some(DrainOrder { events, order }), Some(running)) => {
+                running.events = events;
+                running.orders.give(order);
+            }
+            // It has just ended, and the record is still to tell of it.
+            (Some(_), None) if self.finished.is_some() => {}
+            (Some(DrainOrder { events, order }), None) => {
+                let orders = Orders::new(order);
+                let task = tokio::spawn(drain(self.tools.clone(), self.node.name().to_owned(), orders.clone()));
+                self.drain = Some(RunningDrain { orders, events, began: self.clock.now().monotonic, task });
+            }
+        }
+    }
+
+    fn drain_ended(&mut self, outcome: Result<Outcome, JoinError>) {
+        let Some(running) = self.drain.take() else { return };
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                // The record says that a drain is due, so the next plan starts another.
+                tracing::error!(%error, "The drain failed; starting it again");
+                return;
+            }
+        };
+        let now = self.clock.now();
+        let took = now.monotonic.since(running.began);
+        self.tools.metrics.drain_ended(outcome.result.as_str(), took);
+        let (result, evicted, took) = (outcome.result, outcome.evicted, spoken(took));
+        if outcome.left.is_empty() {
+            tracing::info!(%result, evicted, took, "The drain has ended");
+        } else {
+            tracing::warn!(%result, evicted, took, left = outcome.left.len(), "The drain has ended with pods left");
+        }
+        for (pod, why) in &outcome.left {
+            tracing::warn!(%pod, "Left on the node: {why}");
+        }
+        self.finished = Some(FinishedDrain { events: running.events.clone(), outcome, at: now.wall });
+    }
+
+    fn announce(&mut self, node: &NodeView, announcements: &[Announcement]) {
+        for Announcement { key, reason, warning, note } in announcements {
+            let remembered = format!("{reason}/{key}");
+            if self.told.contains(&remembered) {
+                continue;
+            }
+            if self.told.len() >= MOST_REMEMBERED {
+                self.told.pop_front();
+            }
+            self.told.push_back(remembered);
+            if *warning {
+                tracing::warn!(reason, "{note}");
+            } else {
+                tracing::info!(reason, "{note}");
+            }
+            if self.dry_run {
+                continue;
+            }
+            self.tools.recorder.tell(Tale {
+                about: Subject::Node { name: node.name.clone(), uid: node.uid.clone() },
+                key: key.clone(),
+                reason: reason.clone(),
+                warning: *warning,
+                note: note.clone(),
+                at: self.clock.now().wall,
+            });
+        }
+    }
+}
+
+/// The machine that a record names, for as long as Azure has not said it in this life.
+fn vm_of_record(node: &NodeView) -> Option<VmName> {
+    Record::from_annotation(node.record.as_deref()?).ok().map(|record| record.vm)
+}
+
+async fn finish(drain: &mut Option<RunningDrain>) -> Result<Outcome, JoinError> {
+    match drain {
+        Some(running) => (&mut running.task).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn wait(clock: Clock, until: Option<Monotonic>) {
+    match until {
+        Some(until) => clock.sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}

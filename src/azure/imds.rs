@@ -1,0 +1,213 @@
+//! The Azure Instance Metadata Service: who this machine is, and which events are scheduled for it.
+//!
+//! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>. It is reached over plain HTTP on a
+//! link-local address and never through a proxy. Anything but a well-formed 200 is an error that says nothing about
+//! events.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use domain::scheduled_event::{DecodeError, Document, VmName, decode};
+use reqwest::{Client, StatusCode, Url, header, redirect};
+use serde::Deserialize;
+
+/// The address of the service, the same on every machine of Azure.
+pub const LINK_LOCAL: &str = "http://169.254.169.254";
+
+/// The newest version of the scheduled-events endpoint.
+const EVENTS_VERSION: &str = "2020-07-01";
+
+/// A version of the instance endpoint that every region has and that names the machine as events do.
+const INSTANCE_VERSION: &str = "2021-02-01";
+
+/// A document is a few kilobytes; something much larger is not one.
+const MOST_BYTES: usize = 1 << 20;
+
+/// The first connection of a machine that cannot reach the service should fail soon, whatever the patience for the answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why the service gave no usable answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ImdsError {
+    /// The address is none.
+    #[error("`{0}` is no address of a metadata service: write it like {LINK_LOCAL}")]
+    Address(String),
+    /// The HTTP client cannot be set up.
+    #[error("cannot set up the HTTP client: {0}")]
+    Client(#[source] reqwest::Error),
+    /// No connection.
+    #[error(
+        "the metadata service at {address} is unreachable ({cause}): the pod needs `hostNetwork: true` on an Azure machine"
+    )]
+    Unreachable {
+        /// Where it was looked for.
+        address: String,
+        /// What the connection said.
+        cause: String,
+    },
+    /// No answer in time.
+    #[error("the metadata service did not answer within {0:?}")]
+    TimedOut(Duration),
+    /// An answer that is none.
+    #[error("the metadata service answered {status}: {body}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// The beginning of the body.
+        body: String,
+        /// How long it asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The body broke off or is too large.
+    #[error("the answer of the metadata service cannot be read: {0}")]
+    Body(String),
+    /// A body that is not a document of events.
+    #[error("the answer of the metadata service is no list of events: {0}")]
+    Document(#[from] DecodeError),
+    /// A body that does not say who this machine is.
+    #[error("the metadata service does not name this machine: {0}")]
+    Instance(String),
+}
+
+impl ImdsError {
+    /// The word for metrics; the words are few and never change.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Address(_) | Self::Client(_) | Self::Unreachable { .. } => "unreachable",
+            Self::TimedOut(_) => "timeout",
+            Self::Status { .. } => "status",
+            Self::Body(_) | Self::Document(_) | Self::Instance(_) => "body",
+        }
+    }
+
+    /// The HTTP status code, 0 if there was none.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Status { status, .. } => status.as_u16(),
+            _ => 0,
+        }
+    }
+
+    /// How long the service asks to wait before the next request.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// Who this machine is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// The name by which events name it.
+    pub name: VmName,
+    /// Its resource in Azure.
+    pub resource_id: String,
+}
+
+/// The metadata service.
+#[derive(Clone, Debug)]
+pub struct Imds {
+    http: Client,
+    base: String,
+}
+
+impl Imds {
+    /// The service at an address, possibly with a path in front.
+    pub fn at(address: &str) -> Result<Self, ImdsError> {
+        let base = address.trim_end_matches('/').to_owned();
+        let parsed =
+            Url::parse(&base).ok().filter(|url| url.scheme() == "http" && url.has_host() && url.query().is_none());
+        if parsed.is_none() {
+            return Err(ImdsError::Address(address.to_owned()));
+        }
+        let http = Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_max_idle_per_host(1)
+            .user_agent(concat!("remediator/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(ImdsError::Client)?;
+        Ok(Self { http, base })
+    }
+
+    /// Who this machine is.
+    pub async fn instance(&self, limit: Duration) -> Result<Instance, ImdsError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            compute: Compute,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Compute {
+            name: String,
+            #[serde(default)]
+            resource_id: String,
+        }
+        let path = format!("/metadata/instance?api-version={INSTANCE_VERSION}&format=json");
+        let body = self.get(&path, limit).await?;
+        let Answer { compute } =
+            serde_json::from_slice(&body).map_err(|error| ImdsError::Instance(error.to_string()))?;
+        if compute.name.is_empty() {
+            return Err(ImdsError::Instance("`compute.name` is empty".into()));
+        }
+        Ok(Instance { name: VmName::new(compute.name), resource_id: compute.resource_id })
+    }
+
+    /// The scheduled events of this machine and its neighbours.
+    pub async fn scheduled_events(&self, limit: Duration) -> Result<Document, ImdsError> {
+        let path = format!("/metadata/scheduledevents?api-version={EVENTS_VERSION}");
+        Ok(decode(&self.get(&path, limit).await?)?)
+    }
+
+    async fn get(&self, path_and_query: &str, limit: Duration) -> Result<Vec<u8>, ImdsError> {
+        match tokio::time::timeout(limit, self.get_unlimited(path_and_query)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ImdsError::TimedOut(limit)),
+        }
+    }
+
+    async fn get_unlimited(&self, path_and_query: &str) -> Result<Vec<u8>, ImdsError> {
+        let request = self.http.get(format!("{}{path_and_query}", self.base)).header("Metadata", "true");
+        let mut response = request
+            .send()
+            .await
+            .map_err(|error| ImdsError::Unreachable { address: self.base.clone(), cause: innermost(&error) })?;
+        let status = response.status();
+        let retry_after = response
+            .headers()
+            .get(header::RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+            .map(Duration::from_secs);
+        let mut body = Vec::new();
+        let whole = loop {
+            match response.chunk().await {
+                Ok(Some(chunk)) if body.len() + chunk.len() > MOST_BYTES => {
+                    break Err(ImdsError::Body(format!("it is larger than {MOST_BYTES} bytes")));
+                }
+                Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(ImdsError::Body(innermost(&error))),
+            }
+        };
+        if status != StatusCode::OK {
+            let body = String::from_utf8_lossy(&body).trim().chars().take(200).collect();
+            return Err(ImdsError::Status { status, body, retry_after });
+        }
+        whole.map(|()| body)
+    }
+}
+
+/// The cause at the bottom, which tells most: `connection refused` instead of `error sending request`.
+fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    match error.source() {
+        Some(_) => cause.to_string(),
+        None => error.to_string(),
+    }
+}

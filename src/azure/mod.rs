@@ -1,0 +1,4 @@
+//! Speaks to Azure.
+
+pub mod imds;
+pub mod provider_id;

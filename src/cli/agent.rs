@@ -1,0 +1,125 @@
+//! `remediator agent`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use domain::drain::pod::PodName;
+use jiff::SignedDuration;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{policy_files, usage};
+use crate::agent::{AgentError, Settings};
+use crate::azure::imds::LINK_LOCAL;
+use crate::clock::Clock;
+
+/// Azure allows five requests a second for a whole machine, and others there ask too.
+const SHORTEST_POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    remediator agent --node \"$NODE_NAME\"\n      \
+      in a pod: link-local metadata service, own service account, built-in policy\n  \
+    remediator agent --node aks-np1-12345678-vmss000000 --imds http://127.0.0.1:8080 --kubeconfig ~/.kube/config \\\n      \
+      --policy policies/spot.yaml --dry-run\n      \
+      on a desk: against a mock of the metadata service, deciding and telling only")]
+pub(super) struct Agent {
+    /// Address of the metadata service.
+    #[arg(long, env = "REMEDIATOR_IMDS", default_value = LINK_LOCAL, value_name = "URL")]
+    imds: String,
+    /// Name of the Node that this machine is; in a pod, from the downward API (spec.nodeName).
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    node: String,
+    /// A policy file, or a folder with policy files; may be given several times. Without it the built-in policy
+    /// applies.
+    #[arg(long, env = "REMEDIATOR_POLICY", value_name = "PATH", value_delimiter = ',')]
+    policy: Vec<PathBuf>,
+    /// How to reach the API server. Without it the pod's own service account is used.
+    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
+    kubeconfig: Option<PathBuf>,
+    /// Where /livez, /readyz and /metrics are answered.
+    #[arg(long, env = "REMEDIATOR_LISTEN", default_value = "0.0.0.0:9477", value_name = "ADDR")]
+    listen: SocketAddr,
+    /// How often to ask for scheduled events; at least 500ms.
+    #[arg(long, env = "REMEDIATOR_POLL_INTERVAL", default_value = "1s", value_name = "DURATION", value_parser = poll_interval)]
+    poll_interval: Duration,
+    /// Decide and tell, but write nothing: no cordon, no eviction, no record, no Event.
+    #[arg(long, env = "REMEDIATOR_DRY_RUN")]
+    dry_run: bool,
+    /// Name of the pod that this program runs in, which is never evicted by it; from the downward API (metadata.name).
+    #[arg(long, env = "POD_NAME", value_name = "NAME", requires = "pod_namespace")]
+    pod_name: Option<String>,
+    /// Namespace of that pod; from the downward API (metadata.namespace).
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
+    pod_namespace: Option<String>,
+}
+
+fn poll_interval(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a number and a unit, like 1s or 1500ms".to_owned();
+    let interval: SignedDuration = text.parse().map_err(|_| wrong())?;
+    let interval = Duration::try_from(interval).map_err(|_| wrong())?;
+    if interval < SHORTEST_POLL_INTERVAL {
+        return Err("at least 500ms: Azure allows five requests a second, and others on this machine ask too".into());
+    }
+    Ok(interval)
+}
+
+/// A Node's name is a DNS subdomain
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names>).
+fn check_node_name(name: &str) -> anyhow::Result<()> {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    let fits =
+        name.len() <= 253 && bytes.iter().all(|byte| allowed(*byte)) && edge(bytes.first()) && edge(bytes.last());
+    if fits {
+        return Ok(());
+    }
+    Err(anyhow!("--node `{name}` is no name of a Node: use the name that `kubectl get nodes` shows, in lower case"))
+}
+
+impl Agent {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let Self { imds, node, policy, kubeconfig, listen, poll_interval, dry_run, pod_name, pod_namespace } = self;
+        check_node_name(&node).map_err(usage)?;
+        let policies = policy_files::load(&policy).map_err(usage)?;
+        let names: Vec<&str> = policies.policies().iter().map(|policy| policy.name.as_str()).collect();
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            node,
+            imds,
+            policies = names.join(","),
+            dry_run,
+            "Starting"
+        );
+        let own_pod = pod_name.zip(pod_namespace).map(|(name, namespace)| PodName { namespace, name });
+        let settings = Settings { imds, node, policies, kubeconfig, listen, poll_interval, dry_run, own_pod };
+        // One thread: the work is waiting, and what happens in which order can be replayed.
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+        runtime.block_on(async {
+            let stop = stop_signal().context("cannot listen to signals")?;
+            match crate::agent::run(settings, Clock::system(), stop).await {
+                Ok(()) => Ok(ExitCode::SUCCESS),
+                Err(error @ (AgentError::Imds(_) | AgentError::Cluster(_) | AgentError::Listen(_))) => {
+                    Err(usage(error))
+                }
+                Err(error @ AgentError::Ended(_)) => Err(error.into()),
+            }
+        })
+    }
+}
+
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

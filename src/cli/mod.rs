@@ -1,0 +1,89 @@
+//! The command line: one file a subcommand.
+//!
+//! Exit codes: 0, it went well; 1, it did not; 2, the command line or a file that it names is wrong.
+
+mod agent;
+mod policy;
+mod policy_files;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+/// Keeps Azure Kubernetes nodes out of trouble.
+///
+/// Watches the scheduled events that Azure announces for a virtual machine (freeze, reboot, redeploy, spot eviction,
+/// deletion), cordons and drains the node in time as a policy file says, and gives it back afterwards.
+#[derive(Debug, Parser)]
+#[command(name = "remediator", version, max_term_width = 100)]
+#[command(after_help = "Examples:\n  \
+    remediator policy check policies/*.yaml\n  \
+    remediator policy explain --policy policies/spot.yaml --event event.json --labels kubernetes.azure.com/scalesetpriority=spot\n  \
+    remediator agent --node \"$NODE_NAME\" --policy /etc/remediator/policies")]
+struct Arguments {
+    /// What is logged: error, warn, info, debug, trace, or a filter like `remediator=debug`.
+    #[arg(long, global = true, env = "REMEDIATOR_LOG", default_value = "info", value_name = "FILTER")]
+    log: String,
+    /// How it is logged; `auto` is text on a terminal and JSON elsewhere.
+    #[arg(long, global = true, env = "REMEDIATOR_LOG_FORMAT", default_value = "auto", value_name = "FORMAT")]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Auto,
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Watches the scheduled events of this machine and looks after its node (the role of the DaemonSet).
+    Agent(Box<agent::Agent>),
+    /// Checks policy files, and tells what a policy says about an event.
+    #[command(subcommand)]
+    Policy(policy::Policy),
+}
+
+/// The command line, or something that it names, is wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:#}")]
+struct Usage(anyhow::Error);
+
+/// Reads the command line and does what it says.
+pub fn run() -> ExitCode {
+    let Arguments { log, log_format, command } = Arguments::parse();
+    let done = start_log(&log, log_format).and_then(|()| match command {
+        Command::Agent(agent) => agent.run(),
+        Command::Policy(policy) => policy.run(),
+    });
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("remediator: {error:#}");
+            if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    let wrong = |error| usage(anyhow::anyhow!("--log `{filter}`: {error}"));
+    // The client library would log each refusal of the API server as an error of its own.
+    let filter = EnvFilter::try_new(format!("kube_client=off,{filter}")).map_err(wrong)?;
+    let on_terminal = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Auto if !on_terminal => log.json().flatten_event(true).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Auto | LogFormat::Text => log.with_ansi(on_terminal).init(),
+    }
+    Ok(())
+}
+
+fn usage(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    Usage(error.into()).into()
+}

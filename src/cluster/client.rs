@@ -1,0 +1,209 @@
+//! The connection to the API server: every call has a time limit and is counted, and no call is repeated here.
+//!
+//! The client library would repeat any request that is answered with 429, 503 or 504, evictions among them, for minutes
+//! (<https://github.com/kube-rs/kube/pull/2007>); that is switched off, because only the caller knows how much time
+//! is left.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::drain::answer::Refusal;
+use futures::stream::{BoxStream, StreamExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{Status, WatchEvent};
+use kube::{Client, Config};
+use serde::de::DeserializeOwned;
+
+use crate::clock::Clock;
+use crate::metrics::{Metrics, RequestLabels};
+
+/// How long a watch lasts; the server ends it then, and the next one shows that the connection is alive.
+pub const WATCH_LASTS: Duration = Duration::from_secs(50);
+
+/// Why the API server gave no usable answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The kubeconfig cannot be used.
+    #[error("kubeconfig {}: {cause}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// There is no kubeconfig, and this is no pod.
+    #[error("not running in a pod ({0}): name a kubeconfig with --kubeconfig or KUBECONFIG")]
+    NotInCluster(String),
+    /// The client, or a request, cannot be set up.
+    #[error("cannot set up the Kubernetes client or a request: {0}")]
+    Client(String),
+    /// The server refused.
+    #[error("the API server answered {}: {}", .0.code, .0.message)]
+    Refused(Refusal),
+    /// No answer in time.
+    #[error("the API server did not answer within {0:?}")]
+    TimedOut(Duration),
+    /// The connection failed, or the answer could not be read.
+    #[error("the API server cannot be reached or understood: {0}")]
+    Transport(String),
+}
+
+impl ClusterError {
+    /// Whether the object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 404)
+    }
+
+    /// Whether the object has changed in between, or exists already.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 409)
+    }
+
+    fn label(&self) -> String {
+        match self {
+            Self::Refused(refusal) => refusal.code.to_string(),
+            Self::TimedOut(_) => "timeout".into(),
+            Self::Kubeconfig { .. } | Self::NotInCluster(_) | Self::Client(_) | Self::Transport(_) => {
+                "transport".into()
+            }
+        }
+    }
+}
+
+impl From<kube::Error> for ClusterError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Refused(refusal(*status)),
+            other => Self::Transport(innermost(&other)),
+        }
+    }
+}
+
+/// A request that cannot even be built has something in it that cannot stand in a path or a body.
+impl From<kube::core::request::Error> for ClusterError {
+    fn from(error: kube::core::request::Error) -> Self {
+        Self::Client(error.to_string())
+    }
+}
+
+/// See above.
+impl From<serde_json::Error> for ClusterError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Client(error.to_string())
+    }
+}
+
+fn refusal(status: Status) -> Refusal {
+    let (causes, retry_after) = status
+        .details
+        .map_or_else(Default::default, |details| (details.causes, u64::from(details.retry_after_seconds)));
+    let causes = causes.into_iter().map(|cause| (cause.reason, cause.message)).collect();
+    Refusal {
+        code: status.code,
+        message: status.message,
+        causes,
+        retry_after: (retry_after > 0).then(|| Duration::from_secs(retry_after)),
+    }
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), innermost)
+}
+
+/// The API server, for one role.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+}
+
+impl Cluster {
+    /// Connects with a kubeconfig, or with the pod's own service account if there is none. No request is sent yet.
+    pub async fn connect(kubeconfig: Option<&Path>, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, ClusterError> {
+        let mut config = match kubeconfig {
+            Some(path) => read_kubeconfig(path).await?,
+            None => Config::incluster().map_err(|error| ClusterError::NotInCluster(error.to_string()))?,
+        };
+        config.default_retry = false;
+        config.connect_timeout = Some(Duration::from_secs(5));
+        let client = Client::try_from(config).map_err(|error| ClusterError::Client(error.to_string()))?;
+        Ok(Self::new(client, clock, metrics))
+    }
+
+    /// Uses a client that is already there; it must not repeat requests by itself.
+    pub fn new(client: Client, clock: Clock, metrics: Arc<Metrics>) -> Self {
+        Self { client, clock, metrics }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) async fn call<T: DeserializeOwned>(
+        &self,
+        labels: RequestLabels,
+        request: http::Request<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<T, ClusterError> {
+        let began = self.clock.now().monotonic;
+        let answer = match tokio::time::timeout(limit, self.client.request::<T>(request)).await {
+            Ok(answer) => answer.map_err(ClusterError::from),
+            Err(_) => Err(ClusterError::TimedOut(limit)),
+        };
+        let result = answer.as_ref().map_or_else(ClusterError::label, |_| "ok".into());
+        self.metrics.request(labels, result, self.clock.now().monotonic.since(began));
+        answer
+    }
+
+    /// Opens a watch. It ends by itself after [`WATCH_LASTS`]; a connection that is silent for longer is given up.
+    pub(crate) async fn watch<T>(
+        &self,
+        labels: RequestLabels,
+        request: http::Request<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<BoxStream<'static, Result<WatchEvent<T>, ClusterError>>, ClusterError>
+    where
+        T: Clone + DeserializeOwned + Send + 'static,
+    {
+        let began = self.clock.now().monotonic;
+        let opened = match tokio::time::timeout(limit, self.client.request_events::<T>(request)).await {
+            Ok(opened) => opened.map_err(ClusterError::from),
+            Err(_) => Err(ClusterError::TimedOut(limit)),
+        };
+        let result = opened.as_ref().map_or_else(ClusterError::label, |_| "ok".into());
+        self.metrics.request(labels, result, self.clock.now().monotonic.since(began));
+        let events = opened?.map(|event| event.map_err(ClusterError::from)).boxed();
+        let silence = WATCH_LASTS + Duration::from_secs(10);
+        let patient = futures::stream::unfold(Some(events), move |events| async move {
+            let mut events = events?;
+            match tokio::time::timeout(silence, events.next()).await {
+                Ok(Some(event)) => Some((event, Some(events))),
+                Ok(None) => None,
+                Err(_) => Some((Err(ClusterError::TimedOut(silence)), None)),
+            }
+        });
+        Ok(patient.boxed())
+    }
+}
+
+/// The next news of a watch, or never if there is none.
+pub(crate) async fn next_news<T>(watch: &mut Option<BoxStream<'static, T>>) -> Option<T> {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn read_kubeconfig(path: &Path) -> Result<Config, ClusterError> {
+    let wrong = |cause: String| ClusterError::Kubeconfig { path: path.to_owned(), cause };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(innermost(&error)))?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| wrong(error.to_string()))
+}

@@ -1,0 +1,189 @@
+//! Carries out a drain: sends what [`domain::drain::Drain`] asks for and tells it what came back.
+//!
+//! No decision is taken here. The task may be killed at any await: what has been done stands in the API server, and the
+//! next drain starts from a fresh list.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::drain::answer::Answer;
+use domain::drain::pod::{Pod, PodName, PodUid};
+use domain::drain::{Drain, Order, Outcome, REQUEST_TIMEOUT, Report, Request};
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
+use tokio::sync::Notify;
+
+use crate::cluster::client::next_news;
+use crate::cluster::pod::PodNews;
+use crate::cluster::recorder::{Recorder, Subject, Tale};
+use crate::cluster::{Cluster, ClusterError};
+use crate::metrics::Metrics;
+
+/// For how many pods of a drain an Event is written; all of them are in the log.
+const MOST_PODS_TOLD: usize = 50;
+
+/// Gives a running drain its orders; the latest counts.
+#[derive(Clone)]
+pub struct Orders {
+    latest: Arc<Mutex<Order>>,
+    changed: Arc<Notify>,
+}
+
+impl Orders {
+    /// The first order.
+    pub fn new(order: Order) -> Self {
+        Self { latest: Arc::new(Mutex::new(order)), changed: Arc::new(Notify::new()) }
+    }
+
+    /// Replaces the order, if it is another.
+    pub fn give(&self, order: Order) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if *latest != order {
+            *latest = order;
+            self.changed.notify_one();
+        }
+    }
+
+    fn latest(&self) -> Order {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What a drain works with.
+#[derive(Clone)]
+pub struct Tools {
+    /// The API server.
+    pub cluster: Cluster,
+    /// Where it tells.
+    pub recorder: Recorder,
+    /// Where it counts.
+    pub metrics: Arc<Metrics>,
+    /// The pod that this process runs in.
+    pub own_pod: Option<PodName>,
+}
+
+enum Done {
+    Listed(Result<(Vec<Pod>, String), ClusterError>),
+    Watching(Result<BoxStream<'static, Result<PodNews, ClusterError>>, ClusterError>),
+    Answered(PodUid, Answer),
+    Looked(PodUid, Result<Option<Pod>, ClusterError>),
+}
+
+enum Happened {
+    Ordered,
+    Done(Done),
+    News(Option<Result<PodNews, ClusterError>>),
+    Waited,
+}
+
+/// Drains a node until it is empty or the deadline has come.
+pub async fn drain(tools: Tools, node: String, orders: Orders) -> Outcome {
+    let clock = tools.cluster.clock();
+    let mut drain = Drain::new(node.clone(), tools.own_pod.clone(), orders.latest());
+    let mut in_flight: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
+    let mut watch: Option<BoxStream<'static, Result<PodNews, ClusterError>>> = None;
+    let mut pods_told = 0;
+    loop {
+        let step = drain.step(clock.now());
+        for report in step.reports {
+            tell(&tools, report, &mut pods_told);
+        }
+        tools.metrics.blocked_pods.set(i64::try_from(drain.blocked()).unwrap_or(i64::MAX));
+        tools.metrics.remaining_pods.set(i64::try_from(drain.remaining()).unwrap_or(i64::MAX));
+        if let Some(outcome) = step.outcome {
+            return outcome;
+        }
+        for request in step.requests {
+            in_flight.push(send(tools.cluster.clone(), node.clone(), request));
+        }
+        let happened = tokio::select! {
+            biased;
+            () = orders.changed.notified() => Happened::Ordered,
+            Some(done) = in_flight.next() => Happened::Done(done),
+            news = next_news(&mut watch) => Happened::News(news),
+            () = clock.sleep_until(step.wake) => Happened::Waited,
+        };
+        let now = clock.now();
+        match happened {
+            Happened::Waited => {}
+            Happened::Ordered => drain.reorder(orders.latest(), now),
+            Happened::Done(Done::Answered(uid, answer)) => drain.answered(&uid, &answer, now),
+            Happened::Done(Done::Looked(uid, Ok(found))) => drain.looked(&uid, found, now),
+            Happened::Done(Done::Looked(uid, Err(_))) => drain.look_failed(&uid, now),
+            Happened::Done(Done::Listed(Ok((pods, version)))) => {
+                drain.listed(pods, now);
+                // The old watch may be mute; a new one goes on from this list.
+                watch = None;
+                in_flight.push(open_watch(tools.cluster.clone(), node.clone(), version));
+            }
+            Happened::Done(Done::Listed(Err(error))) => {
+                tracing::warn!(%error, "Pods of the node could not be listed; trying again");
+                drain.list_failed(now);
+            }
+            Happened::Done(Done::Watching(Ok(opened))) => {
+                watch = Some(opened);
+                drain.heard(now);
+            }
+            Happened::News(Some(Ok(PodNews::Changed(pod)))) => drain.observed(*pod, now),
+            Happened::News(Some(Ok(PodNews::Gone(uid)))) => drain.vanished(&uid, now),
+            Happened::News(Some(Ok(PodNews::Alive))) => drain.heard(now),
+            Happened::News(None) => {
+                watch = None;
+                drain.watch_lost();
+            }
+            Happened::Done(Done::Watching(Err(error))) | Happened::News(Some(Err(error))) => {
+                tracing::debug!(%error, "Watch of the node's pods ended; listing again");
+                watch = None;
+                drain.watch_lost();
+            }
+        }
+    }
+}
+
+fn send(cluster: Cluster, node: String, request: Request) -> BoxFuture<'static, Done> {
+    Box::pin(async move {
+        match request {
+            Request::List => Done::Listed(cluster.list_pods(&node, REQUEST_TIMEOUT).await),
+            Request::Evict(target) => Done::Answered(target.uid.clone(), cluster.evict(&target).await),
+            Request::Delete(target) => Done::Answered(target.uid.clone(), cluster.delete_pod(&target).await),
+            Request::Look(target) => {
+                let found = cluster.get_pod(&target.name, target.timeout).await;
+                Done::Looked(target.uid, found)
+            }
+        }
+    })
+}
+
+fn open_watch(cluster: Cluster, node: String, from: String) -> BoxFuture<'static, Done> {
+    Box::pin(async move { Done::Watching(cluster.watch_pods(&node, &from, REQUEST_TIMEOUT).await) })
+}
+
+fn tell(tools: &Tools, report: Report, pods_told: &mut usize) {
+    let (pod, uid, reason, warning, note) = match report {
+        Report::Evicted { pod, uid, grace } => {
+            let note =
+                format!("Evicted with {} s of grace: the node's machine has a scheduled event.", grace.as_secs());
+            (pod, uid, "Evicted", false, note)
+        }
+        Report::Deleted { pod, uid, grace } => {
+            let note = format!(
+                "Deleted with {} s of grace, past any disruption budget: the node's machine goes away at once.",
+                grace.as_secs()
+            );
+            (pod, uid, "Evicted", true, note)
+        }
+        Report::Blocked { pod, uid, by } => (pod, uid, "FailedToEvict", true, format!("Not evicted yet: {by}.")),
+        Report::Kept { pod, uid, why } => (pod, uid, "FailedToEvict", true, format!("Not evicted: {why}.")),
+    };
+    if warning {
+        tracing::warn!(%pod, "{note}");
+    } else {
+        tracing::info!(%pod, "{note}");
+    }
+    if *pods_told < MOST_PODS_TOLD {
+        *pods_told += 1;
+        let at = tools.cluster.clock().now().wall;
+        let key = format!("{reason}/{note}");
+        let reason = reason.to_owned();
+        tools.recorder.tell(Tale { about: Subject::Pod(pod, uid), key, reason, warning, note, at });
+    }
+}

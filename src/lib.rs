@@ -1,0 +1,20 @@
+//! remediator keeps Azure Kubernetes nodes out of trouble.
+//!
+//! The rooms of the house, ground floor first; each may use what stands before it, and the decisions of the crate
+//! [`domain`]:
+//!
+//! - [`clock`] and [`metrics`]: what everything else stands on;
+//! - [`azure`] speaks to Azure, [`cluster`] to Kubernetes;
+//! - [`drain`] carries out a drain;
+//! - [`agent`] is the loop of the DaemonSet: observe, decide, act;
+//! - [`serve`] answers probes and metrics, read only;
+//! - [`cli`] has one file a subcommand.
+
+pub mod agent;
+pub mod azure;
+pub mod cli;
+pub mod clock;
+pub mod cluster;
+pub mod drain;
+pub mod metrics;
+pub mod serve;

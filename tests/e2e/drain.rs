@@ -1,0 +1,200 @@
+//! Which pods are evicted, and how refusals and the agent's own death are dealt with.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use control_plane::harness::{Context, TestResult};
+use control_plane::{DisruptionBudget, Namespace, Stopping, Workload};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use mock_imds::EventSpec;
+use serde_json::json;
+
+use crate::scene::{SOON, Scene, is_cordoned, is_success, pod_of, record, uid, uid_of};
+
+const MINUTES: Duration = Duration::from_secs(900);
+
+// D-01, without its deadline
+pub(crate) async fn a_budget_at_zero_holds_its_pod_until_a_new_one_is_ready(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "budget").await?;
+    let web = Workload::deployment("web", 1);
+    let before = scene.running(&web, 1).await?;
+    DisruptionBudget::min_available(&web, 1).create(&scene.namespace).await?;
+    let free = scene.running(&Workload::deployment("free", 3), 3).await?;
+    let _refuge = scene.another_node().await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(MINUTES))?;
+    context.doing("waiting for the free pods to be evicted beside the held one");
+    scene.until_accepted(free.len()).await?;
+    let told = scene.namespace.wait_for_pods("only web is left", SOON, |pods| {
+        pods.values().filter(|pod| on(pod, scene.node.name())).all(|pod| pod.name_any().starts_with("web"))
+    });
+    told.await?;
+    assert!(scene.log().contains("PodDisruptionBudget web allows no disruption now"), "{}", scene.log());
+    assert!(scene.evictions().iter().filter(|request| pod_of(request) == before[0].name_any()).count() <= 20);
+
+    context.doing("scaling up, so that the budget lets the pod go");
+    let scale = Patch::Merge(json!({"spec": {"replicas": 2}}));
+    scene.namespace.api::<Deployment>().patch("web", &PatchParams::default(), &scale).await?;
+    let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained");
+    assert_eq!(scene.pods_here().await?, Vec::<String>::new());
+    assert_eq!(scene.deletions().len(), 0, "no budget was passed");
+    Ok(())
+}
+
+fn on(pod: &Pod, node: &str) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node)
+}
+
+// D-04
+pub(crate) async fn pods_that_belong_to_the_node_or_have_finished_are_left_alone(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "kinds").await?;
+    let name = scene.node.name().to_owned();
+    scene.running(&Workload::daemon_set("daemon"), 1).await?;
+    scene.running(&Workload::bare_pod("bare"), 1).await?;
+    scene.running(&Workload::deployment("scratch", 1).empty_dir(), 1).await?;
+    Workload::mirror_pod("static", &name).create(&scene.namespace).await?;
+    Workload::finished_pod("job").create(&scene.namespace).await?;
+    let finished = |pods: &BTreeMap<String, Pod>| {
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+        pods.values().any(|pod| pod.name_any() == "job" && phase(pod).as_deref() == Some("Succeeded"))
+    };
+    scene.namespace.wait_for_pods("the job has finished", SOON, finished).await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(MINUTES))?;
+    let ended = scene.until_drain_ended(SOON).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    let mut asked: Vec<String> = scene.evictions().iter().map(pod_of).collect();
+    asked.sort();
+    assert_eq!((asked[0].as_str(), asked.len()), ("bare", 2), "{asked:?}");
+    assert!(asked[1].starts_with("scratch-"), "{asked:?}");
+    Ok(())
+}
+
+// D-02
+pub(crate) async fn a_stateful_pod_that_was_created_anew_elsewhere_is_not_touched(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "stateful").await?;
+    let db = Workload::stateful_set("db", 1);
+    let first = scene.running(&db, 1).await?;
+    DisruptionBudget::min_available(&db, 1).create(&scene.namespace).await?;
+    let refuge = scene.another_node().await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    let refused = scene.proxy.wait_for("a refused eviction", SOON, |requests| {
+        requests.iter().any(|request| request.path.ends_with("/db-0/eviction") && !is_success(request))
+    });
+    refused.await?;
+    scene.until_cordoned().await?;
+    scene.until_told("NodeDrainStart").await?;
+    context.doing("deleting db-0, so that it comes back on another node");
+    scene.namespace.api::<Pod>().delete("db-0", &DeleteParams::default()).await?;
+    let refuge_name = refuge.name().to_owned();
+    let moved = scene
+        .namespace
+        .wait_for_pods("db-0 on the other node", SOON, |pods| pods.values().any(|pod| on(pod, &refuge_name)));
+    let second = moved.await?;
+    let ended = scene.until_drain_ended(SOON).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    let asked: Vec<String> = scene.evictions().iter().chain(&scene.deletions()).map(uid_of).collect();
+    assert!(asked.iter().all(|asked| *asked == uid(&first[0])), "only the pod that was here was ever asked");
+    let now = scene.namespace.api::<Pod>().get("db-0").await?;
+    assert_eq!((uid(&now), now.metadata.deletion_timestamp), (uid(&second[0]), None));
+    Ok(())
+}
+
+pub(crate) async fn two_budgets_on_one_pod_are_reported_and_hold_up_nobody_else(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "two-budgets").await?;
+    let held = Workload::deployment("held", 1);
+    scene.running(&held, 1).await?;
+    scene.running(&Workload::deployment("free", 2), 2).await?;
+    DisruptionBudget::max_unavailable(&held, 1).named("one").create(&scene.namespace).await?;
+    DisruptionBudget::max_unavailable(&held, 1).named("two").create(&scene.namespace).await?;
+    let _refuge = scene.another_node().await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(Duration::from_secs(20)))?;
+    let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
+    assert_eq!(ended["drain"]["leftCount"], 1, "{ended}");
+    assert!(scene.log().contains("several PodDisruptionBudgets select it"), "{}", scene.log());
+    Ok(())
+}
+
+// D-03
+pub(crate) async fn a_pod_in_a_vanishing_namespace_is_waited_for(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "vanishing").await?;
+    // A second namespace, whose pod is put on this test's node by name.
+    let other = Namespace::create(&context.client()?, "vanishing-too").await?;
+    let slow = Workload::bare_pod("slow").on_node(scene.node.name()).stopping(Stopping::After(Duration::from_secs(6)));
+    slow.create(&other).await?;
+    other.wait_for_ready(&slow, 1, SOON).await?;
+    other.delete().await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(MINUTES))?;
+    let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    assert_eq!(scene.deletions().len(), 0);
+    Ok(())
+}
+
+/// Twelve pods of which a budget lets two go at a time, so that a drain takes a while.
+async fn in_waves(scene: &Scene) -> Result<Vec<Pod>, crate::scene::Anything> {
+    let web = Workload::deployment("web", 12).stopping(Stopping::After(Duration::from_secs(1)));
+    let pods = scene.running(&web, 12).await?;
+    DisruptionBudget::max_unavailable(&web, 2).create(&scene.namespace).await?;
+    Ok(pods)
+}
+
+// D-07 (a)
+pub(crate) async fn an_agent_killed_in_the_middle_goes_on_where_it_stopped(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "killed").await?;
+    let pods = in_waves(&scene).await?;
+    let _refuge = scene.another_node().await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    scene.until_accepted(4).await?;
+    scene.kill_agent().await?;
+    let node = scene.node_now().await?;
+    assert!(is_cordoned(&node) && record(&node).is_some(), "the node carries cordon and record");
+    scene.start_agent()?;
+    let ended = scene.until_drain_ended(Duration::from_secs(60)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+
+    let mut accepted: BTreeMap<String, usize> = BTreeMap::new();
+    for request in scene.evictions().iter().filter(|request| is_success(request)) {
+        *accepted.entry(uid_of(request)).or_default() += 1;
+    }
+    let listed: Vec<String> = pods.iter().map(uid).collect();
+    assert!(accepted.keys().all(|uid| listed.contains(uid)));
+    let twice: Vec<&String> = accepted.iter().filter(|(_, times)| **times > 1).map(|(uid, _)| uid).collect();
+    assert!(twice.is_empty(), "asked again although already leaving: {twice:?}");
+    let mut cordons = scene.node_writes();
+    cordons.retain(|write| {
+        is_success(write) && write.body.as_ref().is_some_and(|body| body["spec"]["unschedulable"] == true)
+    });
+    assert_eq!(cordons.len(), 1);
+    scene.until_told("NodeDrainEnd").await?;
+    let told = scene.told().await?;
+    assert_eq!(
+        told,
+        ["NodeCordonEnd", "NodeDrainEnd", "NodeDrainStart", "RebootScheduled"],
+        "each once over both lives"
+    );
+    Ok(())
+}
+
+// D-07 (b)
+pub(crate) async fn an_agent_asked_to_stop_leaves_the_node_as_it_is(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "stopped").await?;
+    in_waves(&scene).await?;
+    let _refuge = scene.another_node().await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    scene.until_accepted(2).await?;
+    let status = scene.terminate_agent().await?;
+    assert_eq!(status.code(), Some(0));
+    let node = scene.node_now().await?;
+    assert!(is_cordoned(&node) && record(&node).is_some());
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! What a test has: a namespace with a node of its own, the machine of that node in a mock Azure, an agent, and a proxy
+//! between the agent and the API server that sees and spoils its requests.
+
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use control_plane::harness::Context;
+use control_plane::{FaultProxy, Kubelet, Namespace, RecordedRequest, Workload, rule, wait_until};
+use http::Method;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use mock_imds::{Mock, Scenario, Server, SystemClock, Vm};
+use remediator::azure::provider_id;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+pub(crate) type Anything = Box<dyn Error + Send + Sync>;
+
+/// Long enough for everything that happens at once on a loaded machine, short enough to fail.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// The annotation with the agent's record.
+pub(crate) const RECORD: &str = "remediator.dev/agent";
+
+pub(crate) struct Scene {
+    pub(crate) namespace: Namespace,
+    pub(crate) node: Kubelet,
+    pub(crate) vm: String,
+    pub(crate) imds: Mock,
+    pub(crate) proxy: FaultProxy,
+    imds_server: Server,
+    folder: TempDir,
+    context: Context,
+    agent: Option<Child>,
+    lives: u32,
+    arguments: Vec<String>,
+}
+
+impl Scene {
+    pub(crate) async fn new(context: &Context, name: &str) -> Result<Self, Anything> {
+        let namespace = context.namespace(name).await?;
+        let node = context.kubelet(namespace.aks_node("np1", 24)).await?;
+        let read = Api::<Node>::all(context.client()?).get(node.name()).await?;
+        let provider_id = read.spec.and_then(|spec| spec.provider_id).ok_or("the node has no provider id")?;
+        let vm = provider_id::vm_name(&provider_id).ok_or("the provider id names no machine")?.to_string();
+        let neighbour = "aks-np1-neighbour-vmss_7".to_owned();
+        let vms = [&vm, &neighbour].map(|name| Vm::new(name.as_str()).in_group("group"));
+        let imds = Mock::new(Scenario::new(vms), SystemClock);
+        let imds_server = imds.serve_on_loopback().await?;
+        let token = namespace
+            .service_account(
+                "agent",
+                vec![
+                    rule(&[""], &["nodes"], &["get", "list", "watch", "patch"]),
+                    rule(&[""], &["pods"], &["get", "list", "watch", "delete"]),
+                    rule(&[""], &["pods/eviction"], &["create"]),
+                    rule(&["events.k8s.io"], &["events"], &["create"]),
+                ],
+            )
+            .await?;
+        let proxy = FaultProxy::start(context.api_server().with_token(&token).client()?).await?;
+        Ok(Self {
+            namespace,
+            node,
+            vm,
+            imds,
+            proxy,
+            imds_server,
+            folder: tempfile::tempdir()?,
+            context: context.clone(),
+            agent: None,
+            lives: 0,
+            arguments: Vec::new(),
+        })
+    }
+
+    /// A further node of the test's pods.
+    pub(crate) async fn another_node(&self) -> Result<Kubelet, Anything> {
+        Ok(self.context.kubelet(self.namespace.aks_node("np1", 7)).await?)
+    }
+
+    /// Further arguments for the agent's next start.
+    pub(crate) fn with_arguments(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    }
+
+    pub(crate) fn start_agent(&mut self) -> Result<(), Anything> {
+        self.lives += 1;
+        let log = fs::File::create(self.log_path(self.lives))?;
+        let child = Command::new(env!("CARGO_BIN_EXE_remediator"))
+            .arg("agent")
+            .args(["--node", self.node.name(), "--listen", "127.0.0.1:0"])
+            .args(["--imds", &format!("{}/vm/{}", self.imds_server.url(), self.vm)])
+            .arg("--kubeconfig")
+            .arg(self.proxy.kubeconfig())
+            .args(&self.arguments)
+            .env("HTTP_PROXY", "http://127.0.0.1:9")
+            .env("http_proxy", "http://127.0.0.1:9")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        self.agent = Some(child);
+        Ok(())
+    }
+
+    fn log_path(&self, life: u32) -> PathBuf {
+        self.folder.path().join(format!("agent-{life}.log"))
+    }
+
+    /// Everything that the agent has logged in all its lives.
+    pub(crate) fn log(&self) -> String {
+        (1..=self.lives).map(|life| fs::read_to_string(self.log_path(life)).unwrap_or_default()).collect()
+    }
+
+    /// SIGKILL.
+    pub(crate) async fn kill_agent(&mut self) -> Result<(), Anything> {
+        let mut agent = self.agent.take().ok_or("no agent is running")?;
+        agent.kill().await?;
+        Ok(())
+    }
+
+    /// SIGTERM, and how the agent ended.
+    pub(crate) async fn terminate_agent(&mut self) -> Result<ExitStatus, Anything> {
+        let mut agent = self.agent.take().ok_or("no agent is running")?;
+        let process = agent.id().ok_or("the agent has ended by itself")?;
+        let killed = Command::new("kill").args(["-TERM", &process.to_string()]).status().await?;
+        assert!(killed.success());
+        Ok(tokio::time::timeout(SOON, agent.wait()).await??)
+    }
+
+    pub(crate) fn agent_is_running(&mut self) -> bool {
+        self.agent.as_mut().is_some_and(|agent| matches!(agent.try_wait(), Ok(None)))
+    }
+
+    /// The address at which this life of the agent answers probes.
+    fn listens_at(&self) -> Result<String, Anything> {
+        let log = fs::read_to_string(self.log_path(self.lives))?;
+        let line = log.lines().find(|line| line.contains("Serving /livez")).ok_or("the agent does not listen yet")?;
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        Ok(line["address"].as_str().ok_or("the line has no address")?.to_owned())
+    }
+
+    /// The status and the body of a probe.
+    pub(crate) async fn probe(&self, path: &str) -> Result<(u16, String), Anything> {
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        let answer = client.get(format!("http://{}{path}", self.listens_at()?)).send().await?;
+        Ok((answer.status().as_u16(), answer.text().await?))
+    }
+
+    /// Waits until the metadata service has answered the agent so many more times.
+    pub(crate) async fn polls(&self, times: usize) -> Result<(), Anything> {
+        let polled = || self.imds.log().iter().filter(|request| request.target.contains("scheduledevents")).count();
+        let until = polled() + times;
+        let waiting = async {
+            while polled() < until {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        Ok(tokio::time::timeout(SOON + Duration::from_secs(10) * u32::try_from(times)?, waiting).await?)
+    }
+
+    pub(crate) async fn node_now(&self) -> Result<Node, Anything> {
+        Ok(Api::<Node>::all(self.namespace.client().clone()).get(self.node.name()).await?)
+    }
+
+    /// Waits until the node is as described.
+    pub(crate) async fn until_node(
+        &self,
+        goal: &str,
+        limit: Duration,
+        is_so: impl Fn(&Node) -> bool,
+    ) -> Result<Node, Anything> {
+        let api = Api::<Node>::all(self.namespace.client().clone());
+        let own = ListParams::default().fields(&format!("metadata.name={}", self.node.name()));
+        let nodes = wait_until(&api, &own, goal, limit, |nodes| nodes.values().any(&is_so)).await;
+        let nodes = nodes.map_err(|error| format!("{error}\n{}", self.log()))?;
+        Ok(nodes.into_iter().next().ok_or("the node is gone")?)
+    }
+
+    pub(crate) async fn until_cordoned(&self) -> Result<Node, Anything> {
+        self.until_node("cordoned, with a record", SOON, |node| is_cordoned(node) && record(node).is_some()).await
+    }
+
+    /// Waits until nothing of ours is on the node.
+    pub(crate) async fn until_given_back(&self, limit: Duration) -> Result<Node, Anything> {
+        self.until_node("given back", limit, |node| !is_cordoned(node) && record(node).is_none()).await
+    }
+
+    /// Waits until the record says that the drain is over, and how.
+    pub(crate) async fn until_drain_ended(&self, limit: Duration) -> Result<serde_json::Value, Anything> {
+        let ended = |node: &Node| record(node).is_some_and(|record| record["drain"]["finishedAt"].is_string());
+        let node = self.until_node("the end of the drain in the record", limit, ended).await?;
+        Ok(record(&node).unwrap_or_default())
+    }
+
+    /// Creates a workload whose pods all run on the agent's node.
+    pub(crate) async fn running(&self, workload: &Workload, count: usize) -> Result<Vec<Pod>, Anything> {
+        workload.create(&self.namespace).await?;
+        Ok(self.namespace.wait_for_ready(workload, count, SOON).await?)
+    }
+
+    /// The evictions that the agent has asked for.
+    pub(crate) fn evictions(&self) -> Vec<RecordedRequest> {
+        self.proxy.requests().into_iter().filter(|request| request.is(&Method::POST, "/eviction")).collect()
+    }
+
+    /// The pods that the agent has deleted past their budget.
+    pub(crate) fn deletions(&self) -> Vec<RecordedRequest> {
+        self.proxy.requests().into_iter().filter(|request| request.method == Method::DELETE).collect()
+    }
+
+    /// What the agent has written to the node.
+    pub(crate) fn node_writes(&self) -> Vec<RecordedRequest> {
+        self.proxy.requests().into_iter().filter(|request| request.method == Method::PATCH).collect()
+    }
+
+    /// Waits until so many evictions have been accepted.
+    pub(crate) async fn until_accepted(&self, count: usize) -> Result<(), Anything> {
+        let accepted = |requests: &[RecordedRequest]| {
+            requests.iter().filter(|request| request.is(&Method::POST, "/eviction") && is_success(request)).count()
+        };
+        let waited = self.proxy.wait_for("accepted evictions", SOON, |requests| accepted(requests) >= count).await;
+        waited.map(drop).map_err(|error| format!("{error}\n{}", self.log()).into())
+    }
+
+    /// Waits until an Event about the node has this reason, and returns its note.
+    pub(crate) async fn until_told(&self, reason: &str) -> Result<String, Anything> {
+        let api = Api::<Event>::namespaced(self.namespace.client().clone(), "default");
+        let ours = ListParams::default().fields(&format!("reason={reason}"));
+        let name = self.node.name();
+        let about_node =
+            |event: &Event| event.regarding.as_ref().is_some_and(|object| object.name.as_deref() == Some(name));
+        let goal = format!("an Event {reason}");
+        let events = wait_until(&api, &ours, &goal, SOON, |events| events.values().any(about_node)).await?;
+        Ok(events.into_iter().find(about_node).and_then(|event| event.note).unwrap_or_default())
+    }
+
+    /// The reasons of all Events about the node from the agent, each with how often it was told.
+    pub(crate) async fn told(&self) -> Result<Vec<String>, Anything> {
+        let api = Api::<Event>::namespaced(self.namespace.client().clone(), "default");
+        let events = api.list(&ListParams::default()).await?;
+        let ours = events.into_iter().filter(|event| {
+            event.reporting_controller.as_deref() == Some("remediator.dev/agent")
+                && event.regarding.as_ref().is_some_and(|object| object.name.as_deref() == Some(self.node.name()))
+        });
+        let mut reasons: Vec<String> = ours.filter_map(|event| event.reason).collect();
+        reasons.sort();
+        Ok(reasons)
+    }
+
+    /// The pods of the test that are on the agent's node.
+    pub(crate) async fn pods_here(&self) -> Result<Vec<String>, Anything> {
+        let here = ListParams::default().fields(&format!("spec.nodeName={}", self.node.name()));
+        let pods = self.namespace.api::<Pod>().list(&here).await?;
+        let mut names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
+pub(crate) fn is_success(request: &RecordedRequest) -> bool {
+    request.status.is_some_and(|status| status.is_success())
+}
+
+pub(crate) fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+}
+
+/// The agent's record on the node.
+pub(crate) fn record(node: &Node) -> Option<serde_json::Value> {
+    serde_json::from_str(node.annotations().get(RECORD)?).ok()
+}
+
+/// The pod that a request is about.
+pub(crate) fn pod_of(request: &RecordedRequest) -> String {
+    let path = request.path.trim_end_matches("/eviction");
+    path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// The grace that a request gives, in seconds.
+pub(crate) fn grace_of(request: &RecordedRequest) -> i64 {
+    delete_options(request)["gracePeriodSeconds"].as_i64().unwrap_or_default()
+}
+
+/// The UID that a request insists on.
+pub(crate) fn uid_of(request: &RecordedRequest) -> String {
+    delete_options(request)["preconditions"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+fn delete_options(request: &RecordedRequest) -> &serde_json::Value {
+    let body = request.body.as_ref().unwrap_or(&serde_json::Value::Null);
+    if request.method == Method::DELETE { body } else { &body["deleteOptions"] }
+}
+
+/// How long something takes on the wall of the test.
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[allow(clippy::disallowed_methods, reason = "the program under test runs by the real clock")]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+pub(crate) fn uid(pod: &Pod) -> String {
+    pod.uid().unwrap_or_default()
+}
