@@ -1,4 +1,4 @@
-//! The README tells the truth: its examples are run, and answered exactly as it says.
+//! The documentation tells the truth: its `curl` calls are run, and answered exactly as it says.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "what cannot go on fails its test")]
 
@@ -12,6 +12,7 @@ use tokio::{
 };
 
 const README: &str = include_str!("../README.md");
+const README_OF_THE_PROJECT: &str = include_str!("../../README.md");
 const ADDRESS: &str = "http://127.0.0.1:8080";
 
 /// A clock that shows the start once, and from then on two seconds after it.
@@ -25,19 +26,28 @@ impl Clock for TwoSecondsLater {
 }
 
 #[tokio::test]
-async fn the_console_examples_are_answered_as_the_readme_says() {
+async fn the_console_examples_of_this_crate_are_answered_as_it_says() {
+    assert_examples(README, 6).await;
+}
+
+#[tokio::test]
+async fn the_console_examples_of_the_project_are_answered_as_it_says() {
+    assert_examples(README_OF_THE_PROJECT, 3).await;
+}
+
+async fn assert_examples(documentation: &str, least: usize) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/redeploy.yaml");
     let mock = Mock::new(Scenario::from_file(&file).unwrap(), TwoSecondsLater(false.into()));
     let server = mock.serve_on_loopback().await.unwrap();
     let mut examples = 0;
-    for example in README.split("```console\n").skip(1) {
+    for example in documentation.split("```console\n$ curl ").skip(1) {
         let (example, _) = example.split_once("\n```").unwrap();
-        let (command, expected) = example.split_once('\n').unwrap();
-        let answer = curl(command.strip_prefix("$ ").unwrap(), server.address()).await;
-        assert_eq!(answer.trim_end(), expected.trim_end(), "{command}");
+        let (arguments, expected) = example.split_once('\n').unwrap();
+        let answer = curl(&format!("curl {arguments}"), server.address()).await;
+        assert_eq!(answer.trim_end(), expected.trim_end(), "{arguments}");
         examples += 1;
     }
-    assert!(examples >= 6);
+    assert!(examples >= least, "only {examples} examples found");
     server.stop().await;
 }
 

@@ -166,13 +166,18 @@ fn read_events(path: &PathBuf) -> anyhow::Result<Document> {
     }
     let document = decode(&body).or_else(|error| {
         let one = [br#"{"Events":["#, body.as_slice(), b"]}"].concat();
-        decode(&one).ok().filter(|document| !document.events.is_empty()).ok_or(error)
+        decode(&one).map_err(|_| error)
     });
     let document =
         document.with_context(|| format!("{}: neither an event nor a document of events", path.display()))?;
     if document.events.is_empty() {
         let oddities: Vec<String> = document.oddities.iter().map(ToString::to_string).collect();
-        bail!("{}: it lists no event {}", path.display(), oddities.join("; "));
+        bail!(
+            "{}: it lists no event{}{}",
+            path.display(),
+            if oddities.is_empty() { "" } else { ": " },
+            oddities.join("; ")
+        );
     }
     Ok(document)
 }

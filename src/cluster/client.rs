@@ -107,8 +107,12 @@ fn refusal(status: Status) -> Refusal {
     }
 }
 
+/// The cause at the bottom, which tells most, without the picture of the file that some errors draw below it.
 fn innermost(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), innermost)
+    match error.source() {
+        Some(deeper) => innermost(deeper),
+        None => error.to_string().lines().next().unwrap_or_default().to_owned(),
+    }
 }
 
 /// The API server, for one role.
@@ -205,5 +209,5 @@ async fn read_kubeconfig(path: &Path) -> Result<Config, ClusterError> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(innermost(&error)))?;
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
-        .map_err(|error| wrong(error.to_string()))
+        .map_err(|error| wrong(innermost(&error)))
 }

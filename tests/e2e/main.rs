@@ -8,6 +8,7 @@ mod drain;
 mod ownership;
 mod scene;
 mod trouble;
+mod walkthrough;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,7 +50,14 @@ fn main() -> ExitCode {
             trouble::an_api_server_away_for_twenty_seconds_is_waited_for,
         )
         .alone(Options::default())
-        .limit(Duration::from_secs(120)),
+        .limit(Duration::from_secs(150)),
+    );
+    all.push(
+        Test::new(
+            "walkthrough::the_readmes_command_shows_a_node_drained_and_given_back",
+            walkthrough::the_readmes_command_shows_a_node_drained_and_given_back,
+        )
+        .limit(Duration::from_secs(300)),
     );
     harness::run(Options::default(), all)
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ const EXAMPLES: &str = "Examples:
   control-plane kubectl get nodes                 look at it, from another terminal
   control-plane kubectl create deployment web --image=web --replicas=10
   control-plane kubectl drain NODE --ignore-daemonsets
+  control-plane run --nodes 3 -- kubectl get nodes   a cluster for one command
 
 The programs are built once with Go, which takes about five minutes; KUBEBUILDER_ASSETS may name a folder with ready-made
 ones instead (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl).";
@@ -36,6 +38,8 @@ ones instead (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kub
 enum Command {
     /// Starts a cluster and keeps it until Ctrl-C or SIGTERM; no process outlives it, even when it is killed
     Up(Up),
+    /// Starts a cluster, runs a command with KUBECONFIG set and kubectl on its PATH, and ends with its exit code
+    Run(Run),
     /// Runs kubectl against the cluster that `up` has started, with all further arguments
     Kubectl {
         /// Arguments for kubectl
@@ -65,12 +69,21 @@ struct Up {
     until_stdin_closes: bool,
 }
 
+#[derive(Args)]
+struct Run {
+    /// How many fake AKS nodes to start, spread over three zones
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    nodes: u32,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
 fn main() -> Result<ExitCode> {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match CommandLine::parse().command {
-        Command::Up(up) => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(run(up))?;
-        }
+        Command::Up(up) => runtime()?.block_on(keep_up(up))?,
+        Command::Run(run) => return runtime()?.block_on(run_command(run)),
         Command::Kubectl { arguments } => {
             let mut kubectl = Binaries::find_or_build()?.kubectl();
             if std::env::var_os("KUBECONFIG").is_none() {
@@ -91,7 +104,7 @@ fn default_kubeconfig() -> PathBuf {
     target_folder().join("kubeconfig")
 }
 
-async fn run(up: Up) -> Result<()> {
+async fn keep_up(up: Up) -> Result<()> {
     let Up { kubeconfig, nodes, listen_port, http_port, until_stdin_closes } = up;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -99,10 +112,7 @@ async fn run(up: Up) -> Result<()> {
 
     let control_plane = ControlPlane::start(Options { port: listen_port, ..Options::default() }).await?;
     let client = control_plane.client()?;
-    let mut kubelets = Vec::new();
-    for instance in 0..nodes {
-        kubelets.push(Kubelet::start(&client, NodeSpec::aks("np1", 12_345_678, instance)).await?);
-    }
+    let kubelets = start_nodes(&client, nodes).await?;
     let proxy = match http_port {
         Some(port) => Some(FaultProxy::start_on(client, port).await.context("cannot listen with plain HTTP")?),
         None => None,
@@ -129,6 +139,50 @@ async fn run(up: Up) -> Result<()> {
     }
     // The file leads nowhere from here on; if someone has taken it away already, that is as good.
     let _ = fs::remove_file(&path);
+    Ok(())
+}
+
+async fn start_nodes(client: &kube::Client, nodes: u32) -> Result<Vec<Kubelet>> {
+    let mut kubelets = Vec::new();
+    for instance in 0..nodes {
+        kubelets.push(Kubelet::start(client, NodeSpec::aks("np1", 12_345_678, instance)).await?);
+    }
+    Ok(kubelets)
+}
+
+async fn run_command(run: Run) -> Result<ExitCode> {
+    let Run { nodes, command } = run;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let control_plane = ControlPlane::start(Options::default()).await?;
+    let _kubelets = start_nodes(&control_plane.client()?, nodes).await?;
+    let folder = tempfile::tempdir()?;
+    link_kubectl(folder.path())?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(folder.path().to_owned()).chain(std::env::split_paths(&path)))?;
+    let (program, arguments) = command.split_first().context("no command")?;
+    let mut child = tokio::process::Command::new(program)
+        .args(arguments)
+        .env("KUBECONFIG", control_plane.kubeconfig())
+        .env("PATH", path)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("cannot run {program}"))?;
+    let status = tokio::select! {
+        // Ctrl-C reaches the command by itself; here it only has to be waited for.
+        status = child.wait() => status?,
+        _ = terminate.recv() => return Ok(ExitCode::FAILURE),
+    };
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Puts a program `kubectl` into a folder, which is the one that belongs to the cluster.
+fn link_kubectl(folder: &Path) -> Result<()> {
+    let kubectl = Binaries::find_or_build()?.kubectl();
+    let quoted = |text: &std::ffi::OsStr| format!("'{}'", text.to_string_lossy().replace('\'', r"'\''"));
+    let words: Vec<String> = std::iter::once(kubectl.get_program()).chain(kubectl.get_args()).map(quoted).collect();
+    let path = folder.join("kubectl");
+    fs::write(&path, format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(())
 }
 
