@@ -128,8 +128,8 @@ impl Scene {
 
     /// SIGTERM, and how the agent ended.
     pub(crate) async fn terminate_agent(&mut self) -> Result<ExitStatus, Anything> {
+        let process = self.agent_process()?;
         let mut agent = self.agent.take().ok_or("no agent is running")?;
-        let process = agent.id().ok_or("the agent has ended by itself")?;
         let killed = Command::new("kill").args(["-TERM", &process.to_string()]).status().await?;
         assert!(killed.success());
         Ok(tokio::time::timeout(SOON, agent.wait()).await??)
@@ -137,6 +137,11 @@ impl Scene {
 
     pub(crate) fn agent_is_running(&mut self) -> bool {
         self.agent.as_mut().is_some_and(|agent| matches!(agent.try_wait(), Ok(None)))
+    }
+
+    /// The process of the running agent.
+    pub(crate) fn agent_process(&self) -> Result<u32, Anything> {
+        Ok(self.agent.as_ref().and_then(Child::id).ok_or("no agent is running")?)
     }
 
     /// The address at which this life of the agent answers probes.

@@ -247,6 +247,8 @@ impl Shared {
 pub fn run(options: Options, tests: Vec<Test>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TESTS_AT_ONCE);
+    // `cargo bench` asks for benchmarks only; what it runs here is one.
+    arguments.bench = false;
     let shared = Arc::new(Shared { options, control_plane: OnceLock::new() });
     let trials = tests.into_iter().map(|test| {
         let shared = Arc::clone(&shared);
