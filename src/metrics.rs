@@ -167,6 +167,10 @@ impl Metrics {
         let labels = ResultLabels { result };
         self.drains.get_or_create(&labels).inc();
         self.drain_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// No drain is running.
+    pub fn no_drain(&self) {
         self.blocked_pods.set(0);
         self.remaining_pods.set(0);
     }

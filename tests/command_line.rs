@@ -100,6 +100,7 @@ fn flags_that_make_no_sense_are_refused_with_advice() {
     for (arguments, expected) in [
         (&["agent"][..], "--node"),
         (&["agent", "--node", "n", "--poll-interval", "100ms"], "at least 500ms"),
+        (&["agent", "--node", "n", "--poll-interval", "1m"], "at most 10s"),
         (&["agent", "--node", "n", "--poll-interval", "1"], "write a number and a unit"),
         (&["policy", "check"], "<FILE>"),
         (&["policy", "explain", "--event", "e", "--labels", "spot"], "write labels as key=value"),
@@ -114,15 +115,16 @@ fn flags_that_make_no_sense_are_refused_with_advice() {
 
 #[test]
 fn policy_check_tells_valid_files_from_broken_ones() {
-    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
-    let output = remediator(&["policy", "check", shipped]);
+    let shipped = |name: &str| format!("{}/policies/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let all = ["default", "aks", "spot", "observe-only"].map(shipped);
+    let output = remediator(&[&["policy", "check"][..], &all.each_ref().map(String::as_str)].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("aks.yaml: policy aks is valid, 5 rules"), "{text}");
     assert!(!text.contains("warning"), "{text}");
 
     let broken = file(BROKEN);
-    let output = remediator(&["policy", "check", path(&broken), &format!("{shipped}/aks.yaml")]);
+    let output = remediator(&["policy", "check", path(&broken), &shipped("aks")]);
     assert_eq!(output.status.code(), Some(1));
     let complaint = complaint(&output);
     assert_eq!(
@@ -138,6 +140,22 @@ fn policy_check_tells_valid_files_from_broken_ones() {
     );
 
     assert_eq!(remediator(&["policy", "check", "/no/such.yaml"]).status.code(), Some(2));
+}
+
+#[test]
+fn policy_check_refuses_a_folder_that_the_agent_would_refuse() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for name in ["one", "two"] {
+        let text = BROKEN.replace("Rebot", "Reboot").replace("broken", name);
+        std::fs::write(folder.path().join(name).with_extension("yaml"), text).expect("the file can be written");
+    }
+    let folder = folder.path().to_str().expect("the path is UTF-8");
+    let checked = remediator(&["policy", "check", folder]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(complaint(&checked)[0].contains("policies one and two both have priority 0"), "{:?}", complaint(&checked));
+    let agent = remediator(&["agent", "--node", "n", "--listen", "127.0.0.1:0", "--policy", folder]);
+    assert_eq!(agent.status.code(), Some(2));
+    assert!(complaint(&agent)[0].contains("both have priority 0"), "{:?}", complaint(&agent));
 }
 
 #[test]

@@ -12,9 +12,9 @@ use std::time::Duration;
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 
 use crate::drain::{Order, Outcome};
-use crate::policy::{Action, Judgement, PolicySet, Profile, Ruling};
+use crate::policy::{Action, AtDeadline, Judgement, PolicySet, Profile, Ruling};
 use crate::record::{
-    Claim, DrainRecord, DrainResult, MOST_PODS_NAMED, Record, RecordError, RecordedEvent, claims_of_other_role,
+    Claim, DrainRecord, DrainResult, MOST_PODS_NAMED, Record, RecordError, RecordedEvent, cordon_claim_of_other_role,
 };
 use crate::scheduled_event::{Document, EventId, EventStatus, NotBefore, ScheduledEvent, VmName};
 use crate::time::{Monotonic, Now, minus, plus, spoken, stamp};
@@ -25,8 +25,14 @@ pub const ABSENT_FROM: u64 = 2;
 /// How much time an event without a `NotBefore` in the future leaves: the impact may begin at any moment.
 pub const WITHOUT_NOTICE: Duration = Duration::from_secs(30);
 
+/// The name under which the agent writes its node, by which the API server knows what is its own.
+pub const FIELD_MANAGER: &str = "remediator-agent";
+
 /// How often a cordon that someone takes away during a drain is put back.
 pub const MOST_CORDONS_RESTORED: u32 = 3;
+
+/// Events whose deadlines are this close are drained for as one, in the way of the hardest.
+const SAME_TIME: Duration = Duration::from_secs(10);
 
 /// A `NotBefore` that moves away by less than this is not worth a write to the node.
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(2);
@@ -40,10 +46,10 @@ pub struct Sightings {
 }
 
 impl Sightings {
-    /// A good document has arrived.
-    pub fn see(&mut self, document: Document) {
+    /// A good document has arrived on this machine.
+    pub fn see(&mut self, document: Document, vm: &VmName) {
         self.documents += 1;
-        for event in &document.events {
+        for event in document.events_of(vm) {
             self.last_listed.insert(event.id.clone(), self.documents);
         }
         let oldest = self.documents.saturating_sub(ABSENT_FROM);
@@ -56,7 +62,7 @@ impl Sightings {
         self.latest.as_ref()
     }
 
-    /// Whether enough good documents in a row lack the event.
+    /// Whether enough good documents in a row lack the event, or do not list it for this machine.
     pub fn is_gone(&self, id: &EventId) -> bool {
         self.documents >= ABSENT_FROM && !self.last_listed.contains_key(id)
     }
@@ -80,6 +86,8 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
+    /// Who wrote that last, as far as the API server knows.
+    pub cordon_manager: Option<String>,
     /// Whether its condition `Ready` is `True`.
     pub ready: bool,
     /// The boot that the kubelet reports.
@@ -95,6 +103,8 @@ pub struct NodeView {
 /// A drain that has ended but is not in the record yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedDrain {
+    /// When it began, which tells it from the next one.
+    pub started_at: Timestamp,
     /// The events that it was for.
     pub events: Vec<EventId>,
     /// How it ended.
@@ -196,7 +206,7 @@ impl fmt::Display for Stage {
             Self::Incomplete => out.write_str("drained as far as it went; waiting for the event to come and go"),
             Self::AwaitingReady => out.write_str("the event is gone; waiting for the node to be Ready"),
             Self::Releasing => out.write_str("the event is gone; giving the node back"),
-            Self::RecordUnreadable(error) => write!(out, "nothing is done: {error}"),
+            Self::RecordUnreadable(error) => write!(out, "waiting: {error}"),
         }
     }
 }
@@ -253,7 +263,7 @@ pub struct Plan {
 
 /// When the policy wants the action to begin.
 pub fn start_of(ruling: &Ruling, event: &ScheduledEvent, wall: Timestamp) -> Timestamp {
-    match (ruling.start_at_most, event.not_before.in_future_of(wall)) {
+    match (ruling.start_at_most, event.notice(wall)) {
         (Some(at_most), Some(not_before)) => minus(not_before, at_most),
         // Started, or of unknown time: it may be now.
         _ => wall,
@@ -291,6 +301,29 @@ fn unreadable(situation: &Situation<'_>, error: RecordError) -> Plan {
     }
 }
 
+/// An event that calls for a drain.
+struct Call {
+    event: EventId,
+    deadline: Timestamp,
+    profile: Profile,
+}
+
+impl Call {
+    /// The call of an event for a drain that began at `started_at`; `None` if it needs none, or has had it.
+    fn of(event: &RecordedEvent, started_at: Timestamp) -> Option<Self> {
+        let ruling = event.ruling.as_ref().filter(|ruling| ruling.action == Action::Drain)?;
+        if event.drained.is_some() {
+            return None;
+        }
+        let deadline = deadline_of(event.not_before, event.without_notice_since)?;
+        let profile = ruling.profile.clone().unwrap_or_default();
+        // A timeout counts from when the event joined the drain.
+        let joined_at = event.ruled_at.map_or(started_at, |ruled_at| ruled_at.max(started_at));
+        let deadline = profile.timeout.map_or(deadline, |timeout| deadline.min(plus(joined_at, timeout)));
+        Some(Self { event: event.id.clone(), deadline, profile })
+    }
+}
+
 struct Planner<'a> {
     now: Now,
     situation: Situation<'a>,
@@ -300,6 +333,8 @@ struct Planner<'a> {
     next: Record,
     listed: bool,
     start: Option<Timestamp>,
+    /// The other role's record cannot be read, and something waits for that.
+    unreadable: Option<RecordError>,
     on_write: Vec<Announcement>,
     announcements: Vec<Announcement>,
 }
@@ -314,6 +349,7 @@ impl<'a> Planner<'a> {
             next,
             listed: false,
             start: None,
+            unreadable: None,
             on_write: Vec::new(),
             announcements: Vec::new(),
         }
@@ -336,10 +372,9 @@ impl<'a> Planner<'a> {
         });
         // A drain begins when the node carries the record of it, so that a new life of the agent goes on with it.
         let recorded = self.persisted.as_ref().and_then(|record| record.drain.as_ref());
-        let may_run = self.situation.draining
-            || (!self.situation.node.held
-                && (self.situation.node.unschedulable || self.next.cordon_restored >= MOST_CORDONS_RESTORED)
-                && recorded.is_some_and(|drain| drain.finished_at.is_none()));
+        let cordoned = self.situation.node.unschedulable || self.next.uncordoned_at.is_some();
+        let may_run =
+            self.situation.draining || (cordoned && recorded.is_some_and(|drain| drain.finished_at.is_none()));
         Plan {
             stage,
             write,
@@ -355,24 +390,18 @@ impl<'a> Planner<'a> {
         for event in document.events_of(vm) {
             self.listed = true;
             let judgement = policies.judge(&node.labels, event);
-            self.announcements.push(self.sighting(event, &judgement));
+            // What the record tells of has been told.
+            let known = self.persisted.as_ref().and_then(|record| record.event(&event.id));
+            if known.is_none_or(|known| known.status != event.status) {
+                self.announcements.push(self.sighting(event, &judgement));
+            }
             let position = self.next.events.iter().position(|recorded| recorded.id == event.id);
             if position.is_none() && judgement.action() == Action::None {
                 continue;
             }
             let mut recorded = match position {
                 Some(position) => self.next.events[position].clone(),
-                None => RecordedEvent {
-                    id: event.id.clone(),
-                    event_type: event.event_type.clone(),
-                    source: event.source.clone(),
-                    status: event.status.clone(),
-                    seen_at: to_the_second(self.now.wall),
-                    not_before: None,
-                    without_notice_since: None,
-                    ruling: None,
-                    drained: None,
-                },
+                None => RecordedEvent::new(event, to_the_second(self.now.wall)),
             };
             recorded.status = event.status.clone();
             self.note_notice(&mut recorded, event);
@@ -399,7 +428,7 @@ impl<'a> Planner<'a> {
 
     fn note_notice(&self, recorded: &mut RecordedEvent, event: &ScheduledEvent) {
         let wall = self.now.wall;
-        match event.not_before.in_future_of(wall) {
+        match event.notice(wall) {
             Some(at) => {
                 let moved = recorded.not_before.is_none_or(|known| at < known || at > plus(known, NOTICE_TOLERANCE));
                 if moved {
@@ -424,7 +453,13 @@ impl<'a> Planner<'a> {
         }
         let start = start_of(&ruling, event, self.now.wall);
         if start <= self.now.wall {
+            // Nobody could act before its time came, and it is still listed: then it has come without notice.
+            if recorded.ruling.is_none() && recorded.not_before.is_some_and(|known| known <= self.now.wall) {
+                recorded.not_before = None;
+                recorded.without_notice_since = Some(to_the_second(self.now.wall));
+            }
             recorded.ruling = Some(ruling);
+            recorded.ruled_at = Some(to_the_second(self.now.wall));
             recorded.drained = None;
         } else {
             self.start = Some(self.start.map_or(start, |known| known.min(start)));
@@ -444,7 +479,9 @@ impl<'a> Planner<'a> {
     fn note_finished_drain(&mut self) {
         let Some(finished) = self.situation.finished else { return };
         let Outcome { result, left, evicted } = &finished.outcome;
-        let Some(drain) = self.next.drain.as_mut().filter(|drain| drain.finished_at.is_none()) else { return };
+        let this_one =
+            |drain: &&mut DrainRecord| drain.finished_at.is_none() && drain.started_at == finished.started_at;
+        let Some(drain) = self.next.drain.as_mut().filter(this_one) else { return };
         drain.finished_at = Some(to_the_second(finished.at));
         drain.left = left.iter().take(MOST_PODS_NAMED).map(|(name, _)| name.to_string()).collect();
         drain.left_count = u32::try_from(left.len()).unwrap_or(u32::MAX);
@@ -453,8 +490,11 @@ impl<'a> Planner<'a> {
         let (reason, warning, note) = match result {
             DrainResult::Drained => ("NodeDrainEnd", false, format!("Drained in {lasted}: {evicted} pods evicted.")),
             DrainResult::Incomplete => {
-                let names = if left.is_empty() { "nobody could list them".into() } else { naming(left) };
-                ("NodeDrainError", true, format!("Drain ended after {lasted} with pods left: {names}."))
+                let what = match left.as_slice() {
+                    [] => "before anyone could list what was left".to_owned(),
+                    left => format!("with pods left: {}", naming(left)),
+                };
+                ("NodeDrainError", true, format!("Drain ended after {lasted} {what}."))
             }
         };
         for event in &mut self.next.events {
@@ -467,29 +507,32 @@ impl<'a> Planner<'a> {
 
     /// The drain that the events call for, and the record of it.
     fn order_drain(&mut self) -> Option<DrainOrder> {
-        let running =
-            self.next.drain.as_ref().filter(|drain| drain.finished_at.is_none()).map(|drain| drain.started_at);
-        if self.situation.node.held && running.is_none() {
+        if self.situation.node.held {
             return None;
         }
         self.try_again_where_the_deadline_moved_away();
-        let calls = |event: &&RecordedEvent| {
-            event.drained.is_none() && event.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain)
-        };
-        let calling: Vec<&RecordedEvent> = self.next.events.iter().filter(calls).collect();
-        // The most urgent event says how the drain is done.
-        let (deadline, profile) = calling
-            .iter()
-            .filter_map(|event| {
-                let deadline = deadline_of(event.not_before, event.without_notice_since)?;
-                Some((deadline, event.ruling.as_ref()?.profile.clone().unwrap_or_default()))
-            })
-            .min_by_key(|(deadline, _)| *deadline)?;
-        let events = calling.iter().map(|event| event.id.clone()).collect();
+        let running =
+            self.next.drain.as_ref().filter(|drain| drain.finished_at.is_none()).map(|drain| drain.started_at);
         let started_at = running.unwrap_or_else(|| to_the_second(self.now.wall));
-        let Profile { timeout, .. } = profile;
-        let deadline = timeout.map_or(deadline, |timeout| deadline.min(plus(started_at, timeout)));
+        let calling: Vec<Call> = self.next.events.iter().filter_map(|event| Call::of(event, started_at)).collect();
+        let Some(deadline) = calling.iter().map(|call| call.deadline).min() else {
+            // Its events are gone; another drain is another drain.
+            if running.is_some() {
+                self.next.drain = None;
+            }
+            return None;
+        };
+        // The most urgent event says how the drain is done; of some that come at about the same time, the hardest.
+        let profile = calling
+            .iter()
+            .filter(|call| call.deadline <= plus(deadline, SAME_TIME))
+            .max_by_key(|call| (call.profile.at_deadline == AtDeadline::Delete, std::cmp::Reverse(call.deadline)))
+            .map(|call| call.profile.clone())
+            .unwrap_or_default();
+        let events = calling.into_iter().map(|call| call.event).collect();
         if running.is_none() {
+            self.next.cordon_restored = 0;
+            self.next.uncordoned_at = None;
             let left = spoken(self.now.until(deadline));
             let note = format!("Draining until {} at the latest (in {left}).", stamp(deadline));
             let key = format!("drain/{started_at}/start");
@@ -497,7 +540,8 @@ impl<'a> Planner<'a> {
         }
         self.next.drain =
             Some(DrainRecord { started_at, deadline, finished_at: None, left: Vec::new(), left_count: 0 });
-        Some(DrainOrder { events, order: Order { profile, started_at, deadline } })
+        let uncordoned_at = self.next.uncordoned_at;
+        Some(DrainOrder { events, order: Order { profile, started_at, deadline, uncordoned_at } })
     }
 
     /// A drain that its deadline ended with pods left goes on if the event turns out to come later, or if another
@@ -520,7 +564,7 @@ impl<'a> Planner<'a> {
     /// Sets or takes away the cordon, and says so; `None` leaves it as it is.
     fn cordon_or_release(&mut self, drain_called_for: bool) -> Option<bool> {
         let node = self.situation.node;
-        let other = claims_of_other_role(node.other_record.as_deref()).and_then(|claims| claims.cordon);
+        let other = cordon_claim_of_other_role(node.other_record.as_deref());
         let acting = self.next.events.iter().any(|event| event.ruling.is_some());
         if !acting {
             return self.release(other);
@@ -530,8 +574,14 @@ impl<'a> Planner<'a> {
         }
         let Some(claim) = self.next.claims.cordon else {
             self.next.boot_id = node.boot_id.clone();
-            let there_before = if node.unschedulable { Claim::Foreign } else { Claim::Ours };
-            self.next.claims.cordon = Some(other.unwrap_or(there_before));
+            let by_us = node.cordon_manager.as_deref() == Some(FIELD_MANAGER);
+            self.next.claims.cordon = Some(match (node.unschedulable, other) {
+                (false, _) => Claim::Ours,
+                (true, Ok(Some(of_other_role))) => of_other_role,
+                // Our record of it has been taken away, but not the cordon itself.
+                (true, _) if by_us => Claim::Ours,
+                (true, _) => Claim::Foreign,
+            });
             if node.unschedulable {
                 return None;
             }
@@ -542,21 +592,28 @@ impl<'a> Planner<'a> {
         if node.unschedulable {
             return None;
         }
+        let by = node.cordon_manager.as_deref().map_or(String::new(), |manager| format!(" ({manager})"));
         let restored = self.next.cordon_restored;
         if drain_called_for && restored < MOST_CORDONS_RESTORED {
             self.next.cordon_restored += 1;
             self.next.claims.cordon = Some(Claim::Ours);
             let times = restored + 1;
             let note = format!(
-                "Someone uncordoned the node during its drain: cordoned again ({times} of {MOST_CORDONS_RESTORED} times)."
+                "Someone{by} uncordoned the node during its drain: cordoned again ({times} of {MOST_CORDONS_RESTORED} times)."
             );
             self.tell_cordon(&format!("restored-{times}"), true, &note);
             return Some(true);
         }
-        let note = "Someone uncordoned the node while its event is still listed; it stays so. New pods may be lost.";
-        let key = format!("{}/uncordoned-by-someone/{restored}/{claim:?}", self.first_event());
-        let announcement = Announcement { key, reason: "NodeUncordoned".into(), warning: true, note: note.into() };
-        self.announcements.push(announcement);
+        if self.next.uncordoned_at.is_none() {
+            // From here on the node is theirs: a later cordon is not ours to take away.
+            self.next.claims.cordon = Some(Claim::Foreign);
+            self.next.uncordoned_at = Some(to_the_second(self.now.wall));
+            let note = format!(
+                "Someone{by} uncordoned the node while its event is still listed; it stays so. New pods may be lost."
+            );
+            let key = format!("{}/uncordoned/{restored}/{claim:?}", self.first_event());
+            self.on_write.push(Announcement { key, reason: "NodeUncordoned".into(), warning: true, note });
+        }
         None
     }
 
@@ -570,7 +627,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Gives the node back: undoes what is ours and what nobody else needs.
-    fn release(&mut self, other: Option<Claim>) -> Option<bool> {
+    fn release(&mut self, other: Result<Option<Claim>, RecordError>) -> Option<bool> {
         let node = self.situation.node;
         let Some(claim) = self.next.claims.cordon else {
             self.next.drain = None;
@@ -579,6 +636,16 @@ impl<'a> Planner<'a> {
         if node.held || !node.ready {
             return None;
         }
+        let other = match other {
+            Ok(other) => other,
+            Err(error) => {
+                let key = format!("{}/other-record-unreadable", node.uid);
+                let reason = "RecordUnreadable".into();
+                self.announcements.push(Announcement { key, reason, warning: true, note: error.to_string() });
+                self.unreadable = Some(error);
+                return None;
+            }
+        };
         let restarted = match (&self.next.boot_id, &node.boot_id) {
             (Some(before), Some(now)) if before != now => " The machine did restart.",
             (Some(_), Some(_)) => " The machine did not restart.",
@@ -600,6 +667,7 @@ impl<'a> Planner<'a> {
         self.next.drain = None;
         self.next.boot_id = None;
         self.next.cordon_restored = 0;
+        self.next.uncordoned_at = None;
         (ours && node.unschedulable).then_some(false)
     }
 
@@ -624,6 +692,9 @@ impl<'a> Planner<'a> {
                 Some(DrainResult::Drained) => Stage::Drained,
                 None => Stage::Cordoned,
             };
+        }
+        if let Some(error) = &self.unreadable {
+            return Stage::RecordUnreadable(error.clone());
         }
         if self.next.claims.cordon.is_some() {
             return Stage::AwaitingReady;

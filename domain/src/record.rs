@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Ruling;
-use crate::scheduled_event::{EventId, EventSource, EventStatus, EventType, VmName};
+use crate::scheduled_event::{EventId, EventSource, EventStatus, EventType, ScheduledEvent, VmName};
 
 /// The annotation with the agent's record.
 pub const AGENT_ANNOTATION: &str = "remediator.dev/agent";
@@ -48,18 +48,28 @@ pub struct Record {
     /// The last drain, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainRecord>,
-    /// How often someone took the cordon away during a drain and the agent put it back.
+    /// How often someone took the cordon away during the last drain and the agent put it back.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cordon_restored: u32,
+    /// When the agent gave up putting the cordon back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncordoned_at: Option<Timestamp>,
+    #[serde(flatten)]
+    unknown: Unknown,
 }
 
+/// Members that another version has written: kept, so that a version between two others loses nothing.
+type Unknown = serde_json::Map<String, serde_json::Value>;
+
 /// The marks on a node that one role needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Claims {
     /// The cordon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordon: Option<Claim>,
+    #[serde(flatten)]
+    unknown: Unknown,
 }
 
 /// A role's claim on a mark.
@@ -96,9 +106,33 @@ pub struct RecordedEvent {
     /// What is done about it: fixed at the first act. `None` while its time has not come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruling: Option<Ruling>,
+    /// When that was fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ruled_at: Option<Timestamp>,
     /// How the drain for it ended; `None` if it has not, or needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<DrainResult>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl RecordedEvent {
+    /// An event that is seen for the first time.
+    pub fn new(event: &ScheduledEvent, seen_at: Timestamp) -> Self {
+        Self {
+            id: event.id.clone(),
+            event_type: event.event_type.clone(),
+            source: event.source.clone(),
+            status: event.status.clone(),
+            seen_at,
+            not_before: None,
+            without_notice_since: None,
+            ruling: None,
+            ruled_at: None,
+            drained: None,
+            unknown: Unknown::new(),
+        }
+    }
 }
 
 /// How a drain ended.
@@ -163,6 +197,12 @@ pub enum RecordError {
     /// It is damaged.
     #[error("annotation {AGENT_ANNOTATION} is damaged ({0}): remove it and check the node's cordon by hand")]
     Damaged(String),
+    /// The other role's record is damaged, so nobody knows whether it needs the cordon.
+    #[error(
+        "annotation {REPAIR_ANNOTATION} is damaged ({0}), so the cordon stays: remove that annotation if no repair of \
+         this node is under way"
+    )]
+    OtherRole(String),
 }
 
 impl Record {
@@ -176,6 +216,8 @@ impl Record {
             events: Vec::new(),
             drain: None,
             cordon_restored: 0,
+            uncordoned_at: None,
+            unknown: Unknown::new(),
         }
     }
 
@@ -212,18 +254,18 @@ impl Record {
     }
 }
 
-/// The claims in the other role's annotation. `None` if there is none; an unreadable one claims everything as if it
-/// had been foreign, so that nothing it might need is taken away.
-pub fn claims_of_other_role(annotation: Option<&str>) -> Option<Claims> {
+/// The claim on the cordon in the other role's annotation, if there is one.
+pub fn cordon_claim_of_other_role(annotation: Option<&str>) -> Result<Option<Claim>, RecordError> {
     #[derive(Deserialize)]
     struct Claiming {
         #[serde(default)]
         claims: Claims,
     }
-    annotation.map(|text| match serde_json::from_str(text) {
-        Ok(Claiming { claims }) => claims,
-        Err(_) => Claims { cordon: Some(Claim::Foreign) },
-    })
+    let Some(text) = annotation else { return Ok(None) };
+    match serde_json::from_str(text) {
+        Ok(Claiming { claims }) => Ok(claims.cordon),
+        Err(error) => Err(RecordError::OtherRole(error.to_string())),
+    }
 }
 
 #[cfg(test)]
@@ -234,17 +276,10 @@ mod tests {
         let at: Timestamp = "2026-04-11T22:00:00Z".parse().unwrap();
         let mut record = Record::new(VmName::new("aks-np1-12345678-vmss_24"));
         record.claims.cordon = Some(Claim::Ours);
-        record.events.push(RecordedEvent {
-            id: EventId::new("C7061BAC-AFDC-4513-B24B-AA5F13A16123"),
-            event_type: EventType::Redeploy,
-            source: EventSource::Platform,
-            status: EventStatus::Scheduled,
-            seen_at: at,
-            not_before: Some(at),
-            without_notice_since: None,
-            ruling: None,
-            drained: Some(DrainResult::Incomplete),
-        });
+        let body = r#"{"Events":[{"EventId":"C7061BAC-AFDC-4513-B24B-AA5F13A16123","EventType":"Redeploy","Resources":["vm"]}]}"#;
+        let document = crate::scheduled_event::decode(body.as_bytes()).unwrap();
+        let event = RecordedEvent::new(&document.events[0], at);
+        record.events.push(RecordedEvent { not_before: Some(at), drained: Some(DrainResult::Incomplete), ..event });
         record.drain = Some(DrainRecord {
             started_at: at,
             deadline: at,
@@ -283,11 +318,17 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_record_of_the_other_role_claims_the_cordon() {
-        assert_eq!(claims_of_other_role(None), None);
-        assert_eq!(claims_of_other_role(Some("{}")), Some(Claims { cordon: None }));
+    fn the_claim_of_the_other_role_is_read_from_any_version_of_its_record() {
+        assert_eq!(cordon_claim_of_other_role(None), Ok(None));
+        assert_eq!(cordon_claim_of_other_role(Some("{}")), Ok(None));
         let ours = r#"{"version":9,"claims":{"cordon":"ours","taint":"ours"},"step":"reboot"}"#;
-        assert_eq!(claims_of_other_role(Some(ours)), Some(Claims { cordon: Some(Claim::Ours) }));
-        assert_eq!(claims_of_other_role(Some("?")), Some(Claims { cordon: Some(Claim::Foreign) }));
+        assert_eq!(cordon_claim_of_other_role(Some(ours)), Ok(Some(Claim::Ours)));
+        assert!(matches!(cordon_claim_of_other_role(Some("?")), Err(RecordError::OtherRole(_))));
+    }
+
+    #[test]
+    fn what_another_version_has_written_beside_is_kept() {
+        let text = r#"{"version":1,"vm":"vm","claims":{"cordon":"ours","taint":"ours"},"events":[{"id":"e","type":"Reboot","source":"User","status":"Started","seenAt":"2026-04-11T22:00:00Z","approved":true}],"slot":7}"#;
+        assert_eq!(Record::from_annotation(text).unwrap().to_annotation(), text);
     }
 }

@@ -180,14 +180,6 @@ pub enum NotBefore {
 }
 
 impl NotBefore {
-    /// The moment, if there is one and it is still to come.
-    pub fn in_future_of(self, wall: Timestamp) -> Option<Timestamp> {
-        match self {
-            Self::At(at) if at > wall => Some(at),
-            _ => None,
-        }
-    }
-
     /// Reads any of the shapes seen in documentation and on real machines: RFC 1123, the same with a wrong day of the
     /// week, ISO 8601, and the empty text of a started event. The day of the week is not looked at.
     fn parse(text: &str) -> Self {
@@ -226,6 +218,16 @@ pub struct ScheduledEvent {
 }
 
 impl ScheduledEvent {
+    /// The moment before which the impact does not begin, if that is still to come. An event that has started gives no
+    /// notice, whatever else it says.
+    pub fn notice(&self, wall: Timestamp) -> Option<Timestamp> {
+        match (&self.status, self.not_before) {
+            (EventStatus::Started, _) => None,
+            (_, NotBefore::At(at)) if at > wall => Some(at),
+            _ => None,
+        }
+    }
+
     /// Whether the event concerns this virtual machine.
     pub fn concerns(&self, vm: &VmName) -> bool {
         self.resources.contains(vm)
@@ -304,10 +306,14 @@ pub fn decode(body: &[u8]) -> Result<Document, DecodeError> {
     let mut events: Vec<ScheduledEvent> = Vec::with_capacity(listed.len());
     for (index, element) in listed.iter().enumerate() {
         let Some(event) = decode_event(index, element, &mut oddities) else { continue };
-        if events.iter().any(|known| known.id == event.id) {
-            oddities.push(Oddity { subject: event.id.to_string(), what: "listed twice, the second ignored" });
-        } else {
-            events.push(event);
+        match events.iter_mut().find(|known| known.id == event.id) {
+            Some(known) => {
+                oddities
+                    .push(Oddity { subject: event.id.to_string(), what: "listed twice, only the machines are merged" });
+                let new = event.resources.into_iter().filter(|vm| !known.resources.contains(vm)).collect::<Vec<_>>();
+                known.resources.extend(new);
+            }
+            None => events.push(event),
         }
     }
     Ok(Document { incarnation: value.get("DocumentIncarnation").and_then(integer), events, oddities })
@@ -510,14 +516,27 @@ mod tests {
     }
 
     #[test]
-    fn an_event_listed_twice_counts_once() {
+    fn an_event_listed_twice_counts_once_and_for_the_machines_of_both() {
         let document = decode(
             br#"{"Events":[{"EventId":"A","EventType":"Reboot","EventStatus":"Started","Resources":["vm"]},
-                           {"EventId":"a","EventType":"Freeze","EventStatus":"Started","Resources":["vm"]}]}"#,
+                           {"EventId":"a","EventType":"Freeze","EventStatus":"Started","Resources":["VM","other"]}]}"#,
         )
         .unwrap();
         assert_eq!(document.events.len(), 1);
         assert_eq!(document.events[0].event_type, EventType::Reboot);
+        assert_eq!(document.events[0].resources, [VmName::new("vm"), VmName::new("other")]);
+    }
+
+    #[test]
+    fn an_event_that_has_started_gives_no_notice() {
+        let wall = "2026-04-29T17:00:00Z".parse().unwrap();
+        let event = |status: &str| {
+            one(&format!(
+                r#""EventId":"a","Resources":["vm"],"EventStatus":"{status}","NotBefore":"2026-04-29T18:00:00Z""#
+            ))
+        };
+        assert!(event("Scheduled").notice(wall).is_some());
+        assert_eq!(event("Started").notice(wall), None);
     }
 
     proptest::proptest! {

@@ -13,18 +13,26 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::serve::Health;
 
-/// The poll loop ticks every 5 s, also while a request is pending; without a tick for this long it is stuck.
+/// Each loop ticks every 5 s, the poll loop also while a request is pending; without a tick for this long it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Without a good answer for this long the agent cannot do its job; some lost polls are everyday.
 const NOT_READY_AFTER: Duration = Duration::from_secs(15);
+
+/// The loops that must go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loop {
+    Poll,
+    Steward,
+}
 
 #[derive(Debug, Default)]
 struct State {
     instance: Option<Instance>,
     sightings: Sightings,
     trouble: Option<String>,
-    last_tick: Monotonic,
+    poll_ticked: Monotonic,
+    steward_ticked: Monotonic,
     last_good_poll: Option<Monotonic>,
 }
 
@@ -52,9 +60,14 @@ impl Board {
         &self.metrics
     }
 
-    /// The poll loop is alive.
-    pub(super) fn tick(&self) {
-        self.state().last_tick = self.clock.now().monotonic;
+    /// The loop is alive.
+    pub(super) fn tick(&self, which: Loop) {
+        let now = self.clock.now().monotonic;
+        let mut state = self.state();
+        match which {
+            Loop::Poll => state.poll_ticked = now,
+            Loop::Steward => state.steward_ticked = now,
+        }
     }
 
     /// Azure has said who this machine is.
@@ -63,11 +76,12 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// Azure has listed its events.
+    /// Azure has listed its events; it has said before who this machine is.
     pub(super) fn seen(&self, document: Document) {
         let now = self.clock.now().monotonic;
         let mut state = self.state();
-        state.sightings.see(document);
+        let Some(vm) = state.instance.as_ref().map(|instance| instance.name.clone()) else { return };
+        state.sightings.see(document, &vm);
         state.last_good_poll = Some(now);
         state.trouble = None;
         drop(state);
@@ -95,8 +109,15 @@ impl Board {
 
 impl Health for Board {
     fn alive(&self) -> Result<(), String> {
-        let silent = self.clock.now().monotonic.since(self.state().last_tick);
-        if silent < STUCK_AFTER { Ok(()) } else { Err(format!("the poll loop has not ticked for {silent:?}")) }
+        let now = self.clock.now().monotonic;
+        let state = self.state();
+        for (name, ticked) in [("poll loop", state.poll_ticked), ("steward", state.steward_ticked)] {
+            let silent = now.since(ticked);
+            if silent >= STUCK_AFTER {
+                return Err(format!("the {name} has not ticked for {}s", silent.as_secs()));
+            }
+        }
+        Ok(())
     }
 
     fn ready(&self) -> Result<(), String> {

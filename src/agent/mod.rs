@@ -68,6 +68,7 @@ pub async fn run(settings: Settings, clock: Clock, stop: impl Future<Output = ()
     let metrics = Arc::new(Metrics::default());
     let imds = Imds::at(&imds)?;
     let cluster = Cluster::connect(kubeconfig.as_deref(), clock, Arc::clone(&metrics)).await?;
+    let cluster = if dry_run { cluster.read_only() } else { cluster };
     let listener = serve::listen(listen).await?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "Serving /livez, /readyz and /metrics");

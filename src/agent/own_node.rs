@@ -15,6 +15,9 @@ use crate::cluster::client::next_news;
 use crate::cluster::node::{NodeNews, ReadNode};
 use crate::cluster::{Cluster, ClusterError};
 
+/// A watch that has ended sooner without a word has not worked.
+const WATCH_WORKED: Duration = Duration::from_secs(5);
+
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// While the node cannot be read, this is said with every so many tries.
@@ -58,6 +61,7 @@ pub(super) struct OwnNode {
     /// Whether it is certain that it carries no record. A write whose outcome is unknown makes it uncertain.
     clean: bool,
     watch: Option<BoxStream<'static, Result<NodeNews, ClusterError>>>,
+    watch_began: Monotonic,
     reading: Patience,
     provider_id_checked: bool,
 }
@@ -73,6 +77,7 @@ impl OwnNode {
             seen: false,
             clean: false,
             watch: None,
+            watch_began: Monotonic::default(),
             reading: Patience::default(),
             provider_id_checked: false,
         }
@@ -108,10 +113,7 @@ impl OwnNode {
         let until = match self.read_again() {
             Some(until) => until,
             None => match self.read_and_watch(concerned).await {
-                Ok(()) => {
-                    self.reading.succeeded();
-                    Monotonic::default()
-                }
+                Ok(()) => Monotonic::default(),
                 Err(error) => {
                     let hint = if error.is_not_found() { "; is NODE_NAME or --node right?" } else { "" };
                     if self.reading.failures.is_multiple_of(TELL_EVERY) {
@@ -139,7 +141,10 @@ impl OwnNode {
         let version = read.view.resource_version.clone();
         self.know(read);
         if self.watch.is_none() && (concerned || !self.clean) {
-            self.watch = Some(self.cluster.watch_node(&self.name, &version).await?);
+            self.watch = Some(self.cluster.watch_node(&self.name, &version));
+            self.watch_began = self.clock.now().monotonic;
+        } else {
+            self.reading.succeeded();
         }
         Ok(())
     }
@@ -172,13 +177,15 @@ impl OwnNode {
     pub(super) fn take(&mut self, news: Option<Result<NodeNews, ClusterError>>) -> bool {
         match news {
             Some(Ok(NodeNews::Changed(node))) => {
-                // A watch may still tell of versions before our own last write.
+                self.reading.succeeded();
+                // A watch may still tell of versions before our own last write, and after one of unknown outcome only
+                // a new look tells what came of it.
                 let known = self.node.as_ref().map(|node| node.view.resource_version.as_str());
-                if known.is_none_or(|known| !is_older(&node.view.resource_version, known)) {
+                if known.is_some_and(|known| !is_older(&node.view.resource_version, known)) {
                     self.know(*node);
                 }
             }
-            Some(Ok(NodeNews::Alive)) => {}
+            Some(Ok(NodeNews::Alive)) => self.reading.succeeded(),
             Some(Ok(NodeNews::Deleted)) => {
                 tracing::warn!(node = self.name, "The Node was deleted");
                 self.lose();
@@ -186,11 +193,19 @@ impl OwnNode {
             }
             Some(Err(error)) => {
                 tracing::debug!(%error, "Watch of the node ended; reading it again");
-                self.watch = None;
+                self.watch_ended();
             }
-            None => self.watch = None,
+            None => self.watch_ended(),
         }
         true
+    }
+
+    fn watch_ended(&mut self) {
+        self.watch = None;
+        let now = self.clock.now().monotonic;
+        if now.since(self.watch_began) < WATCH_WORKED {
+            self.reading.failed(now);
+        }
     }
 
     fn know(&mut self, node: ReadNode) {

@@ -13,7 +13,7 @@ use domain::fingerprint::fingerprint;
 use domain::scheduled_event::Document;
 use domain::time::Monotonic;
 
-use super::board::Board;
+use super::board::{Board, Loop};
 use crate::azure::imds::{Imds, ImdsError};
 use crate::clock::Clock;
 use crate::metrics::PollLabels;
@@ -109,7 +109,10 @@ impl Poller {
 
     fn failed(&mut self, error: &ImdsError) -> Duration {
         let now = self.clock.now().monotonic;
-        let text = error.to_string();
+        let mut text = error.to_string();
+        if matches!(error, ImdsError::Unreachable { .. }) && !self.had_document {
+            text.push_str("; the pod needs `hostNetwork: true`, and the node must be a machine of Azure");
+        }
         let told =
             self.trouble_told.as_ref().is_some_and(|(known, at)| *known == text && now.since(*at) < TROUBLE_TOLD_EVERY);
         if !told {
@@ -144,7 +147,7 @@ impl Poller {
     async fn ticking<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
-            self.board.tick();
+            self.board.tick(Loop::Poll);
             tokio::select! {
                 biased;
                 done = &mut work => return done,

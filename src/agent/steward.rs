@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::drain::Outcome;
 use domain::node_plan::{
@@ -13,24 +14,33 @@ use domain::policy::PolicySet;
 use domain::record::Record;
 use domain::scheduled_event::{EventId, EventType, VmName};
 use domain::time::{Monotonic, spoken};
+use jiff::Timestamp;
 use tokio::task::{JoinError, JoinHandle};
 
-use super::board::Board;
+use super::board::{Board, Loop};
 use super::own_node::{OwnNode, Patience};
 use crate::clock::Clock;
 use crate::cluster::ClusterError;
 use crate::cluster::node::NodeNews;
 use crate::cluster::recorder::{Subject, Tale};
 use crate::drain::{Orders, Tools, drain};
-use crate::metrics::EventLabels;
+use crate::metrics::{EventLabels, Metrics};
 
 /// How often a write that met a conflict is planned anew at once; anyone's cordon makes the next write meet one.
 const CONFLICTS_AT_ONCE: u32 = 5;
+
+/// How often in a row the node is planned for and written before the loop looks up again.
+const MOST_ROUNDS: u32 = 10;
+
+/// How often the loop shows that it is alive.
+const TICK: Duration = Duration::from_secs(5);
 
 /// How many announcements are remembered so as not to make them again; a node sees a few in a month.
 const MOST_REMEMBERED: usize = 256;
 
 struct RunningDrain {
+    metrics: Arc<Metrics>,
+    started_at: Timestamp,
     orders: Orders,
     events: Vec<EventId>,
     began: Monotonic,
@@ -40,6 +50,7 @@ struct RunningDrain {
 impl Drop for RunningDrain {
     fn drop(&mut self) {
         self.task.abort();
+        self.metrics.no_drain();
     }
 }
 
@@ -98,13 +109,16 @@ impl Steward {
 
     pub(super) async fn run(mut self) {
         loop {
+            self.board.tick(Loop::Steward);
             let look_again = self.look_after_node().await;
+            let next_tick = self.clock.now().monotonic + TICK;
+            let look_again = look_again.map_or(next_tick, |at| at.min(next_tick));
             let happened = tokio::select! {
                 biased;
                 () = self.board.changed() => Happened::Azure,
                 outcome = finish(&mut self.drain) => Happened::Drained(outcome),
                 news = self.node.next_news() => Happened::Node(news),
-                () = wait(self.clock, look_again) => Happened::Waited,
+                () = self.clock.sleep_until(look_again) => Happened::Waited,
             };
             match happened {
                 Happened::Azure | Happened::Waited => {}
@@ -121,9 +135,10 @@ impl Steward {
     /// Plans and acts until there is nothing to do now; says when to look again.
     async fn look_after_node(&mut self) -> Option<Monotonic> {
         let mut conflicts = 0;
-        loop {
+        for _ in 0..MOST_ROUNDS {
             let sightings = self.board.sightings();
             let vm = self.board.vm();
+            self.counted.retain(|id| !sightings.is_gone(id));
             let concerned = vm.as_ref().is_some_and(|vm| sightings.concern(vm));
             if self.node.is_clean() && !concerned {
                 self.rest();
@@ -145,7 +160,7 @@ impl Steward {
                 finished: self.finished.as_ref(),
                 now: self.clock.now(),
             });
-            self.drive_drain(plan.drain);
+            self.drive_drain(plan.drain.filter(|_| !self.dry_run), &plan.stage);
             let written = match plan.write {
                 None => {
                     self.finished = None;
@@ -166,6 +181,8 @@ impl Steward {
                 Written::PlanAgain => {}
             }
         }
+        // Someone changes the node as fast as we do; the loop must go on listening meanwhile.
+        Some(self.writing.failed(self.clock.now().monotonic))
     }
 
     /// Nothing concerns the node: everything that costs the API server something is let go.
@@ -174,7 +191,6 @@ impl Steward {
         self.drain = None;
         self.finished = None;
         self.would_write = None;
-        self.counted.clear();
         self.enter(Stage::Idle);
     }
 
@@ -197,7 +213,6 @@ impl Steward {
             let action = self.policies.judge(&node.labels, event).action().as_str();
             self.tools.metrics.events.get_or_create(&EventLabels { event_type, action }).inc();
         }
-        self.counted.retain(|id| !sightings.is_gone(id));
     }
 
     async fn write(&mut self, node: &NodeView, write: &NodeWrite, conflicts: &mut u32) -> Written {
@@ -207,6 +222,7 @@ impl Steward {
         match self.node.write(write).await {
             Ok(()) => {
                 self.writing.succeeded();
+                self.finished = None;
                 self.announce(node, &write.announcements);
                 Written::PlanAgain
             }
@@ -235,14 +251,12 @@ impl Steward {
         self.would_write = Some(write);
     }
 
-    fn drive_drain(&mut self, wanted: Option<DrainOrder>) {
+    fn drive_drain(&mut self, wanted: Option<DrainOrder>, stage: &Stage) {
         match (wanted, &mut self.drain) {
             (None, None) => {}
             (None, Some(_)) => {
-                tracing::info!("The drain is stopped: its events are gone");
+                tracing::info!("The drain is stopped: {stage}");
                 self.drain = None;
-                self.tools.metrics.blocked_pods.set(0);
-                self.tools.metrics.remaining_pods.set(0);
             }
             (Some(DrainOrder { events, order }), Some(running)) => {
                 running.events = events;
@@ -251,9 +265,11 @@ impl Steward {
             // It has just ended, and the record is still to tell of it.
             (Some(_), None) if self.finished.is_some() => {}
             (Some(DrainOrder { events, order }), None) => {
+                let (started_at, metrics) = (order.started_at, Arc::clone(&self.tools.metrics));
                 let orders = Orders::new(order);
                 let task = tokio::spawn(drain(self.tools.clone(), self.node.name().to_owned(), orders.clone()));
-                self.drain = Some(RunningDrain { orders, events, began: self.clock.now().monotonic, task });
+                let began = self.clock.now().monotonic;
+                self.drain = Some(RunningDrain { metrics, started_at, orders, events, began, task });
             }
         }
     }
@@ -280,7 +296,8 @@ impl Steward {
         for (pod, why) in &outcome.left {
             tracing::warn!(%pod, "Left on the node: {why}");
         }
-        self.finished = Some(FinishedDrain { events: running.events.clone(), outcome, at: now.wall });
+        let (started_at, events) = (running.started_at, running.events.clone());
+        self.finished = Some(FinishedDrain { started_at, events, outcome, at: now.wall });
     }
 
     fn announce(&mut self, node: &NodeView, announcements: &[Announcement]) {
@@ -321,13 +338,6 @@ fn vm_of_record(node: &NodeView) -> Option<VmName> {
 async fn finish(drain: &mut Option<RunningDrain>) -> Result<Outcome, JoinError> {
     match drain {
         Some(running) => (&mut running.task).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn wait(clock: Clock, until: Option<Monotonic>) {
-    match until {
-        Some(until) => clock.sleep_until(until).await,
         None => std::future::pending().await,
     }
 }

@@ -36,9 +36,7 @@ pub enum ImdsError {
     #[error("cannot set up the HTTP client: {0}")]
     Client(#[source] reqwest::Error),
     /// No connection.
-    #[error(
-        "the metadata service at {address} is unreachable ({cause}): the pod needs `hostNetwork: true` on an Azure machine"
-    )]
+    #[error("the metadata service at {address} is unreachable ({cause})")]
     Unreachable {
         /// Where it was looked for.
         address: String,

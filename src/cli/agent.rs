@@ -19,6 +19,9 @@ use crate::clock::Clock;
 /// Azure allows five requests a second for a whole machine, and others there ask too.
 const SHORTEST_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
+/// A spot machine is taken back with 30 s of notice at best.
+const LONGEST_POLL_INTERVAL: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     remediator agent --node \"$NODE_NAME\"\n      \
@@ -43,7 +46,7 @@ pub(super) struct Agent {
     /// Where /livez, /readyz and /metrics are answered.
     #[arg(long, env = "REMEDIATOR_LISTEN", default_value = "0.0.0.0:9477", value_name = "ADDR")]
     listen: SocketAddr,
-    /// How often to ask for scheduled events; at least 500ms.
+    /// How often to ask for scheduled events, from 500ms to 10s.
     #[arg(long, env = "REMEDIATOR_POLL_INTERVAL", default_value = "1s", value_name = "DURATION", value_parser = poll_interval)]
     poll_interval: Duration,
     /// Decide and tell, but write nothing: no cordon, no eviction, no record, no Event.
@@ -63,6 +66,9 @@ fn poll_interval(text: &str) -> Result<Duration, String> {
     let interval = Duration::try_from(interval).map_err(|_| wrong())?;
     if interval < SHORTEST_POLL_INTERVAL {
         return Err("at least 500ms: Azure allows five requests a second, and others on this machine ask too".into());
+    }
+    if interval > LONGEST_POLL_INTERVAL {
+        return Err("at most 10s: a spot machine is taken back with 30 s of notice at best".into());
     }
     Ok(interval)
 }

@@ -10,7 +10,10 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
 
 /// Keeps Azure Kubernetes nodes out of trouble.
 ///
@@ -71,16 +74,17 @@ pub fn run() -> ExitCode {
 }
 
 fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
-    let wrong = |error| usage(anyhow::anyhow!("--log `{filter}`: {error}"));
+    let filter: Targets = filter.parse().map_err(|error| usage(anyhow::anyhow!("--log `{filter}`: {error}")))?;
     // The client library would log each refusal of the API server as an error of its own.
-    let filter = EnvFilter::try_new(format!("kube_client=off,{filter}")).map_err(wrong)?;
+    let filter = filter.with_target("kube_client", tracing::level_filters::LevelFilter::OFF);
     let on_terminal = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Auto if !on_terminal => log.json().flatten_event(true).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-        LogFormat::Auto | LogFormat::Text => log.with_ansi(on_terminal).init(),
-    }
+    let layer = fmt::layer().with_target(false).with_writer(std::io::stderr);
+    let layer = match format {
+        LogFormat::Auto if !on_terminal => layer.json().flatten_event(true).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+        LogFormat::Auto | LogFormat::Text => layer.with_ansi(on_terminal).boxed(),
+    };
+    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
     Ok(())
 }
 

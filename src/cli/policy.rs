@@ -79,6 +79,7 @@ impl Policy {
 impl Check {
     fn run(self) -> anyhow::Result<ExitCode> {
         let Self { files } = self;
+        let folders: Vec<PathBuf> = files.iter().filter(|path| path.is_dir()).cloned().collect();
         let files = policy_files::find(&files).map_err(usage)?;
         let mut policies = Vec::new();
         let mut faults = 0;
@@ -92,7 +93,7 @@ impl Check {
                     for warning in warnings(&policy) {
                         println!("{}: warning: {warning}", path.display());
                     }
-                    policies.push(policy);
+                    policies.push((path.clone(), policy));
                 }
                 Err(error) => {
                     faults += 1;
@@ -100,9 +101,13 @@ impl Check {
                 }
             }
         }
-        // Files that are checked together need not be loaded together: of two that could not be, only a word.
-        if let Err(error) = PolicySet::new(policies) {
-            println!("note: these files cannot all be loaded together: {error}");
+        // A folder is loaded as one, so its policies must go together; single files need not.
+        for folder in folders {
+            let of_folder = policies.iter().filter(|(path, _)| path.parent() == Some(folder.as_path()));
+            if let Err(error) = PolicySet::new(of_folder.map(|(_, policy)| policy.clone()).collect()) {
+                faults += 1;
+                eprintln!("{}: {error}", folder.display());
+            }
         }
         Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -190,7 +195,7 @@ struct Times {
 
 fn times(ruling: &Ruling, event: &ScheduledEvent, now: Now) -> Times {
     let starts_at = start_of(ruling, event, now.wall);
-    let ahead = event.not_before.in_future_of(now.wall);
+    let ahead = event.notice(now.wall);
     let deadline = deadline_of(ahead, ahead.is_none().then_some(now.wall));
     let timeout = ruling.profile.as_ref().and_then(|profile| profile.timeout);
     let deadline = match (deadline, timeout) {
@@ -257,7 +262,8 @@ fn when_and_how(lines: &mut Vec<(&str, String)>, ruling: &Ruling, event: &Schedu
     let (Some(profile), Some(deadline)) = (&ruling.profile, deadline) else { return };
     let Profile { at_deadline, bare, empty_dir, .. } = profile;
     lines.push(("deadline", format!("{} (in {})", stamp(deadline), spoken(now.until(deadline)))));
-    let order = domain::drain::Order { profile: profile.clone(), started_at: starts_at.max(now.wall), deadline };
+    let started_at = starts_at.max(now.wall);
+    let order = domain::drain::Order { profile: profile.clone(), started_at, deadline, uncordoned_at: None };
     let at_end = match at_deadline {
         domain::policy::AtDeadline::Leave => "pods still there are left and named".to_owned(),
         domain::policy::AtDeadline::Delete => {

@@ -38,6 +38,15 @@ pub enum ClusterError {
     /// The client, or a request, cannot be set up.
     #[error("cannot set up the Kubernetes client or a request: {0}")]
     Client(String),
+    /// The server took a write, and yet the object is not as written.
+    #[error(
+        "the API server accepted the write, but the node does not carry it: {0}; look for a mutating webhook that \
+         changes nodes"
+    )]
+    Altered(&'static str),
+    /// Nothing may be written.
+    #[error("not written: this is a dry run")]
+    ReadOnly,
     /// The server refused.
     #[error("the API server answered {}: {}", .0.code, .0.message)]
     Refused(Refusal),
@@ -64,7 +73,8 @@ impl ClusterError {
         match self {
             Self::Refused(refusal) => refusal.code.to_string(),
             Self::TimedOut(_) => "timeout".into(),
-            Self::Kubeconfig { .. } | Self::NotInCluster(_) | Self::Client(_) | Self::Transport(_) => {
+            Self::Altered(_) => "altered".into(),
+            Self::Kubeconfig { .. } | Self::NotInCluster(_) | Self::Client(_) | Self::ReadOnly | Self::Transport(_) => {
                 "transport".into()
             }
         }
@@ -95,14 +105,15 @@ impl From<serde_json::Error> for ClusterError {
 }
 
 fn refusal(status: Status) -> Refusal {
-    let (causes, retry_after) = status
-        .details
-        .map_or_else(Default::default, |details| (details.causes, u64::from(details.retry_after_seconds)));
+    let (causes, kind, retry_after) = status.details.map_or_else(Default::default, |details| {
+        (details.causes, details.kind, u64::from(details.retry_after_seconds))
+    });
     let causes = causes.into_iter().map(|cause| (cause.reason, cause.message)).collect();
     Refusal {
         code: status.code,
         message: status.message,
         causes,
+        kind,
         retry_after: (retry_after > 0).then(|| Duration::from_secs(retry_after)),
     }
 }
@@ -121,6 +132,7 @@ pub struct Cluster {
     client: Client,
     clock: Clock,
     metrics: Arc<Metrics>,
+    read_only: bool,
 }
 
 impl Cluster {
@@ -138,7 +150,13 @@ impl Cluster {
 
     /// Uses a client that is already there; it must not repeat requests by itself.
     pub fn new(client: Client, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        Self { client, clock, metrics }
+        Self { client, clock, metrics, read_only: false }
+    }
+
+    /// The same server, to which nothing is ever written.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -155,6 +173,9 @@ impl Cluster {
         request: http::Request<Vec<u8>>,
         limit: Duration,
     ) -> Result<T, ClusterError> {
+        if self.read_only && !request.method().is_safe() {
+            return Err(ClusterError::ReadOnly);
+        }
         let began = self.clock.now().monotonic;
         let answer = match tokio::time::timeout(limit, self.client.request::<T>(request)).await {
             Ok(answer) => answer.map_err(ClusterError::from),

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::node_plan::{NodeView, NodeWrite};
+use domain::node_plan::{FIELD_MANAGER, NodeView, NodeWrite};
 use domain::record::{AGENT_ANNOTATION, HOLD_ANNOTATION, REPAIR_ANNOTATION};
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use kube::api::{GetParams, Patch, PatchParams, WatchParams};
 use kube::core::{Request, WatchEvent};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::client::{Cluster, ClusterError, WATCH_LASTS};
 use crate::metrics::RequestLabels;
 
-const LIMIT: Duration = Duration::from_secs(10);
-const FIELD_MANAGER: &str = "remediator-agent";
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// A Node as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,31 @@ struct Metadata {
     resource_version: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
+    managed_fields: Vec<ManagedFields>,
+}
+
+/// Who wrote which fields
+/// (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>).
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ManagedFields {
+    manager: String,
+    #[serde(rename = "fieldsV1")]
+    fields: Fields,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Fields {
+    #[serde(rename = "f:spec")]
+    spec: FieldsOfSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct FieldsOfSpec {
+    #[serde(rename = "f:unschedulable")]
+    unschedulable: Option<IgnoredAny>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -91,12 +116,14 @@ impl From<Node> for ReadNode {
         let mut annotations = metadata.annotations;
         let ready = status.conditions.iter().any(|one| one.r#type == "Ready" && one.status == "True");
         let boot_id = status.node_info.boot_id;
+        let wrote_cordon = |one: &ManagedFields| one.fields.spec.unschedulable.is_some();
         let view = NodeView {
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
             labels: metadata.labels,
             unschedulable: spec.unschedulable,
+            cordon_manager: metadata.managed_fields.into_iter().find(wrote_cordon).map(|one| one.manager),
             ready,
             boot_id: (!boot_id.is_empty()).then_some(boot_id),
             record: annotations.remove(AGENT_ANNOTATION),
@@ -137,20 +164,23 @@ impl Cluster {
         }
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let request = nodes().patch(name, &params, &Patch::Merge(patch))?;
-        Ok(self.call::<Node>(labels("patch"), request, LIMIT).await?.into())
+        let written: ReadNode = self.call::<Node>(labels("patch"), request, LIMIT).await?.into();
+        if written.view.record != write.record {
+            return Err(ClusterError::Altered("its annotation with the record is another"));
+        }
+        if write.unschedulable.is_some_and(|unschedulable| unschedulable != written.view.unschedulable) {
+            return Err(ClusterError::Altered("spec.unschedulable is another"));
+        }
+        Ok(written)
     }
 
-    /// Watches one Node from a version on.
-    pub async fn watch_node(
-        &self,
-        name: &str,
-        from: &str,
-    ) -> Result<BoxStream<'static, Result<NodeNews, ClusterError>>, ClusterError> {
+    /// Watches one Node from a version on. The watch is opened when the stream is first asked for news.
+    pub fn watch_node(&self, name: &str, from: &str) -> BoxStream<'static, Result<NodeNews, ClusterError>> {
         let timeout = u32::try_from(WATCH_LASTS.as_secs()).unwrap_or(u32::MAX);
         let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(timeout);
-        let request = nodes().watch(&params, from)?;
-        let events = self.watch::<Node>(labels("watch"), request, LIMIT).await?;
-        Ok(events.map(|event| event.and_then(news)).boxed())
+        let (cluster, request) = (self.clone(), nodes().watch(&params, from));
+        let opened = async move { cluster.watch::<Node>(labels("watch"), request?, LIMIT).await };
+        futures::stream::once(opened).try_flatten().map(|event| event.and_then(news)).boxed()
     }
 }
 

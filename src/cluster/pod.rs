@@ -77,6 +77,7 @@ struct Metadata {
 struct OwnerReference {
     api_version: String,
     kind: String,
+    uid: String,
     controller: bool,
 }
 
@@ -122,6 +123,7 @@ impl From<ApiPod> for Pod {
         };
         let says_skip = |map: &BTreeMap<String, String>| map.get(SKIP_DRAIN).is_some_and(|value| value == "true");
         Self {
+            controller_uid: controller.map(|owner| owner.uid.clone()),
             controller: match controller {
                 None => Controller::None,
                 Some(owner) if owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/") => {
@@ -224,7 +226,7 @@ mod tests {
                 "deletionTimestamp": "2026-04-11T22:01:00Z", "deletionGracePeriodSeconds": 60,
                 "annotations": {"kubernetes.io/config.mirror": "x", "remediator.dev/skip-drain": "true"},
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n"},
-                    {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": true}]},
+                    {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "o1", "controller": true}]},
             "spec": {"nodeName": "n1", "priority": 7, "terminationGracePeriodSeconds": 90,
                 "tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}],
                 "volumes": [{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "emptyDir": {}}]},
@@ -240,6 +242,7 @@ mod tests {
                 priority: 7,
                 grace: Duration::from_secs(90),
                 controller: Controller::DaemonSet,
+                controller_uid: Some("o1".into()),
                 finished: false,
                 mirror: true,
                 empty_dir: true,

@@ -78,7 +78,7 @@ enum Happened {
 /// Drains a node until it is empty or the deadline has come.
 pub async fn drain(tools: Tools, node: String, orders: Orders) -> Outcome {
     let clock = tools.cluster.clock();
-    let mut drain = Drain::new(node.clone(), tools.own_pod.clone(), orders.latest());
+    let mut drain = Drain::new(node.clone(), tools.own_pod.clone(), orders.latest(), clock.now());
     let mut in_flight: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
     let mut watch: Option<BoxStream<'static, Result<PodNews, ClusterError>>> = None;
     let mut pods_told = 0;
@@ -119,21 +119,18 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Outcome {
                 tracing::warn!(%error, "Pods of the node could not be listed; trying again");
                 drain.list_failed(now);
             }
-            Happened::Done(Done::Watching(Ok(opened))) => {
-                watch = Some(opened);
-                drain.heard(now);
-            }
+            Happened::Done(Done::Watching(Ok(opened))) => watch = Some(opened),
             Happened::News(Some(Ok(PodNews::Changed(pod)))) => drain.observed(*pod, now),
             Happened::News(Some(Ok(PodNews::Gone(uid)))) => drain.vanished(&uid, now),
             Happened::News(Some(Ok(PodNews::Alive))) => drain.heard(now),
             Happened::News(None) => {
                 watch = None;
-                drain.watch_lost();
+                drain.watch_lost(now);
             }
             Happened::Done(Done::Watching(Err(error))) | Happened::News(Some(Err(error))) => {
                 tracing::debug!(%error, "Watch of the node's pods ended; listing again");
                 watch = None;
-                drain.watch_lost();
+                drain.watch_lost(now);
             }
         }
     }
@@ -164,12 +161,8 @@ fn tell(tools: &Tools, report: Report, pods_told: &mut usize) {
                 format!("Evicted with {} s of grace: the node's machine has a scheduled event.", grace.as_secs());
             (pod, uid, "Evicted", false, note)
         }
-        Report::Deleted { pod, uid, grace } => {
-            let note = format!(
-                "Deleted with {} s of grace, past any disruption budget: the node's machine goes away at once.",
-                grace.as_secs()
-            );
-            (pod, uid, "Evicted", true, note)
+        Report::Deleted { pod, uid, grace, why } => {
+            (pod, uid, "Evicted", true, format!("Deleted with {} s of grace: {why}.", grace.as_secs()))
         }
         Report::Blocked { pod, uid, by } => (pod, uid, "FailedToEvict", true, format!("Not evicted yet: {by}.")),
         Report::Kept { pod, uid, why } => (pod, uid, "FailedToEvict", true, format!("Not evicted: {why}.")),

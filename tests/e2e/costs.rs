@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use control_plane::Workload;
 use control_plane::harness::{Context, TestResult};
+use control_plane::{Answer, DisruptionBudget, Fault, RecordedRequest, RequestMatcher, Stopping, Workload};
+use http::{Method, StatusCode};
 use mock_imds::EventSpec;
 
 use crate::scene::{SOON, Scene, is_cordoned, record};
@@ -48,5 +49,48 @@ pub(crate) async fn a_dry_run_writes_nothing(context: Context) -> TestResult {
         scene.proxy.requests().iter().filter(|one| !one.method.is_safe()).map(|one| one.path.clone()).collect();
     assert_eq!(writes, Vec::<String>::new());
     assert!(scene.log().contains("Dry run: would cordon the node"), "{}", scene.log());
+    Ok(())
+}
+
+pub(crate) async fn a_dry_run_leaves_a_drain_alone_that_was_begun_without_it(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "dry-resume").await?;
+    let web = Workload::deployment("web", 8);
+    scene.running(&web, 8).await?;
+    DisruptionBudget::min_available(&web, 8).create(&scene.namespace).await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(Duration::from_secs(900)))?;
+    scene.until_cordoned().await?;
+    let refused = |requests: &[RecordedRequest]| requests.iter().any(|one| one.path.ends_with("/eviction"));
+    scene.proxy.wait_for("a refused eviction", SOON, refused).await?;
+    scene.kill_agent().await?;
+    scene.proxy.forget_requests();
+    scene.with_arguments(&["--dry-run"]);
+    scene.start_agent()?;
+    scene.polls(4).await?;
+    // What the killed agent had sent before may come in until the new one makes itself heard.
+    let requests = scene.proxy.requests();
+    let first = requests.iter().position(|one| one.method == Method::GET && one.path.ends_with(scene.node.name()));
+    let of_dry_run = &requests[first.ok_or("the new agent has not looked at its node")?..];
+    let writes: Vec<&str> =
+        of_dry_run.iter().filter(|one| !one.method.is_safe()).map(|one| one.path.as_str()).collect();
+    assert_eq!(writes, Vec::<&str>::new());
+    Ok(())
+}
+
+pub(crate) async fn watches_that_are_refused_do_not_become_a_stream_of_lists(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "no-watch").await?;
+    let slow = Workload::deployment("slow", 2).stopping(Stopping::After(Duration::from_secs(12)));
+    scene.running(&slow, 2).await?;
+    let forbidden = Answer::failure(StatusCode::FORBIDDEN, "Forbidden", "you cannot watch");
+    scene.proxy.inject(RequestMatcher::any().query_contains("watch=true"), Fault::Answer(forbidden));
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(Duration::from_secs(900)))?;
+    let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    let count = |path: &str| {
+        scene.proxy.requests().iter().filter(|one| one.method == Method::GET && one.path.ends_with(path)).count()
+    };
+    assert!(count("/pods") <= 30, "{} lists and watches of pods in some 20 s", count("/pods"));
+    assert!(count(scene.node.name()) <= 30, "{} looks at the node", count(scene.node.name()));
     Ok(())
 }

@@ -110,6 +110,26 @@ pub(crate) async fn a_cordon_taken_away_during_the_drain_is_put_back(context: Co
     Ok(())
 }
 
+pub(crate) async fn a_hold_stops_a_running_drain_until_it_is_lifted(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "hold-drain").await?;
+    let web = Workload::deployment("web", 6).stopping(Stopping::After(Duration::from_secs(2)));
+    scene.running(&web, 6).await?;
+    DisruptionBudget::max_unavailable(&web, 1).create(&scene.namespace).await?;
+    let _refuge = scene.another_node().await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    scene.until_accepted(1).await?;
+    as_admin(&scene, json!({"metadata": {"annotations": {"remediator.dev/hold": ""}}})).await?;
+    scene.polls(2).await?;
+    let before = scene.evictions().len();
+    scene.polls(4).await?;
+    assert_eq!(scene.evictions().len(), before, "no eviction while it is held");
+    as_admin(&scene, json!({"metadata": {"annotations": {"remediator.dev/hold": null}}})).await?;
+    let ended = scene.until_drain_ended(Duration::from_secs(50)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    Ok(())
+}
+
 // O-03 (b)
 pub(crate) async fn a_held_node_is_given_back_when_the_hold_is_lifted(context: Context) -> TestResult {
     let mut scene = Scene::new(&context, "held").await?;

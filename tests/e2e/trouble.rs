@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use control_plane::harness::{Context, TestResult};
 use control_plane::{Answer, DisruptionBudget, Fault, RequestMatcher, Stopping, Workload};
-use http::{Method, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, StatusCode};
 use mock_imds::{Endpoint, EventSpec, FaultKind, FaultSpec};
 
 use crate::scene::{Anything, SOON, Scene, Stopwatch, is_cordoned, is_success, record};
@@ -161,6 +162,39 @@ pub(crate) async fn a_mute_watch_and_a_busy_server_do_not_stop_a_drain(context: 
     scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(Duration::from_secs(50)))?;
     let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
     assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    Ok(())
+}
+
+pub(crate) async fn the_cordon_waits_for_no_watch(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "slow-watch").await?;
+    scene.running(&Workload::deployment("web", 2), 2).await?;
+    scene.proxy.inject(RequestMatcher::any().query_contains("watch=true"), Fault::Hang);
+    scene.start_agent()?;
+    scene.polls(1).await?;
+    let published = Stopwatch::start();
+    scene.imds.inject(EventSpec::preempt(&scene.vm).notice(Duration::from_secs(30)))?;
+    scene.until_accepted(2).await?;
+    let took = published.elapsed();
+    assert!(took < Duration::from_secs(4), "the pods were asked after {took:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_write_that_a_webhook_takes_back_is_told_and_not_repeated_in_a_loop(
+    context: Context,
+) -> TestResult {
+    let mut scene = Scene::new(&context, "mutated").await?;
+    let node = serde_json::to_string(&scene.node_now().await?)?;
+    let unchanged =
+        Answer::text(StatusCode::OK, &node).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    scene.proxy.inject(RequestMatcher::any().method(Method::PATCH), Fault::Answer(unchanged));
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    scene.polls(6).await?;
+    let writes = scene.node_writes().len();
+    assert!((1..=8).contains(&writes), "{writes} writes");
+    assert!(scene.log().contains("look for a mutating webhook"), "{}", scene.log());
+    scene.proxy.clear_faults();
+    scene.until_cordoned().await?;
     Ok(())
 }
 

@@ -15,6 +15,8 @@ pub struct Refusal {
     pub message: String,
     /// The causes of the Status: reason and message of each.
     pub causes: Vec<(String, String)>,
+    /// The kind of object that the refusal is about (`details.kind` of the Status), empty if it names none.
+    pub kind: String,
     /// How long the server asks to wait.
     pub retry_after: Option<Duration>,
 }
@@ -36,6 +38,8 @@ pub enum Answer {
     Busy(Option<Duration>),
     /// The pod's namespace is being deleted, and the pod with it.
     NamespaceTerminating,
+    /// The pod's namespace does not exist any more, although the pod does: no eviction in it can succeed.
+    NamespaceGone,
     /// An admission policy or webhook forbids it: its owner's word.
     Admission(String),
     /// This program lacks the right.
@@ -47,10 +51,11 @@ pub enum Answer {
 impl Answer {
     /// The meaning of a refusal of an eviction or deletion.
     pub fn from_refusal(refusal: &Refusal) -> Self {
-        let Refusal { code, message, causes, retry_after } = refusal;
+        let Refusal { code, message, causes, kind, retry_after } = refusal;
         let cause = |wanted: &str| causes.iter().find(|(reason, _)| reason == wanted).map(|(_, message)| message);
         let by_admission = message.contains("AdmissionPolicy") || message.contains("admission webhook");
         match code {
+            404 if kind == "namespaces" => Self::NamespaceGone,
             404 => Self::Gone,
             409 => Self::Conflict,
             429 => match cause("DisruptionBudget") {
@@ -79,6 +84,7 @@ impl Answer {
             Self::SeveralBudgets => "several-disruption-budgets",
             Self::Busy(_) => "busy",
             Self::NamespaceTerminating => "namespace-terminating",
+            Self::NamespaceGone => "namespace-gone",
             Self::Admission(_) => "admission",
             Self::Forbidden(_) => "forbidden",
             Self::Invalid(_) => "invalid",
@@ -97,7 +103,7 @@ mod tests {
 
     fn refusal(code: u16, message: &str, causes: &[(&str, &str)]) -> Refusal {
         let causes = causes.iter().map(|(reason, message)| ((*reason).to_owned(), (*message).to_owned())).collect();
-        Refusal { code, message: message.into(), causes, retry_after: None }
+        Refusal { code, message: message.into(), causes, ..Refusal::default() }
     }
 
     // D-03
@@ -128,6 +134,13 @@ mod tests {
         ] {
             assert_eq!(Answer::from_refusal(&refusal), answer, "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn a_missing_namespace_is_not_a_missing_pod() {
+        let refusal = |kind: &str| Refusal { code: 404, kind: kind.into(), ..Refusal::default() };
+        assert_eq!(Answer::from_refusal(&refusal("pods")), Answer::Gone);
+        assert_eq!(Answer::from_refusal(&refusal("namespaces")), Answer::NamespaceGone);
     }
 
     #[test]

@@ -16,13 +16,20 @@ use jiff::Timestamp;
 use crate::fingerprint::fingerprint;
 use crate::policy::{AtDeadline, Phase, Profile};
 use crate::record::DrainResult;
-use crate::time::{Monotonic, Now};
+use crate::time::{Monotonic, Now, plus};
 use answer::Answer;
 use pod::{Kept, Pod, PodName, PodUid, Standing};
 
 /// How many requests for pods are under way at once. Each holds a connection, and the API server answers an eviction
 /// in about 10 ms, so more would only cost memory.
 pub const MOST_IN_FLIGHT: usize = 16;
+
+/// How many requests for pods of one controller are under way at first. They probably share a disruption budget, and the
+/// API server makes evictions that meet at one budget wait for half a second each, up to twenty times.
+const FIRST_AT_ONCE: usize = 4;
+
+/// An answer that took longer has probably met others at its budget.
+const SLOW_ANSWER: Duration = Duration::from_millis(400);
 
 /// How many evictions of one pod are asked for in [`ATTEMPT_WINDOW`] at the most.
 pub const MOST_ATTEMPTS: usize = 20;
@@ -36,11 +43,29 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 /// For how long the node must look empty: a pod that the scheduler bound just before the cordon appears late.
 pub const EMPTY_FOR: Duration = Duration::from_secs(5);
 
-/// The grace of a pod that asks for none, and the time kept for a later phase whose grace is not given.
+/// An eviction that a short notice leaves no time for is given up sooner, so that the pod can still be deleted.
+const HURRIED_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Notice below which every second counts: timeouts are short, and a mute watch is not trusted for long.
+const SHORT_NOTICE: Duration = Duration::from_secs(60);
+
+/// What a drain that comes after its deadline is given, as long as the machine is still there.
+const LAST_EFFORT: Duration = Duration::from_secs(5);
+
+/// The API server's clock may be ahead of ours by so much without a pod's being taken for too slow.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(3);
+
+/// A watch that has lived for this long has worked.
+const WATCH_WORKED: Duration = Duration::from_secs(10);
+
+/// The time kept for a later phase whose grace is not given.
 const USUAL_GRACE: Duration = Duration::from_secs(30);
 
 /// The shortest grace. Zero would remove the object without the kubelet, while the container runs on.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
+
+/// An eviction takes some 10 ms; with less time than this before deletion begins it is not worth asking.
+const LEAST_EVICTION: Duration = Duration::from_millis(250);
 
 const SLOW_RETRY: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(15);
@@ -57,13 +82,17 @@ pub struct Order {
     pub started_at: Timestamp,
     /// When it has to be done.
     pub deadline: Timestamp,
+    /// When someone uncordoned the node for good, if that has happened: pods that come later are not evicted.
+    pub uncordoned_at: Option<Timestamp>,
 }
 
 impl Order {
-    /// How long before the deadline forced deletion begins: a fifth of the notice, from 1 s to 5 s.
+    /// How long before the deadline forced deletion begins: by default a fifth of the notice, from 1 s to 5 s; never
+    /// more than half of the notice, so that budgets are asked first.
     pub fn margin(&self) -> Duration {
         let notice = Duration::try_from(self.deadline.duration_since(self.started_at)).unwrap_or_default();
-        self.profile.margin.unwrap_or_else(|| (notice / 5).clamp(Duration::from_secs(1), Duration::from_secs(5)))
+        let usual = || (notice / 5).clamp(Duration::from_secs(1), Duration::from_secs(5));
+        self.profile.margin.unwrap_or_else(usual).min(notice / 2)
     }
 }
 
@@ -105,7 +134,7 @@ pub enum Report {
         /// The grace it was given.
         grace: Duration,
     },
-    /// The pod was deleted past its disruption budget, or its grace was cut, because the deadline is near.
+    /// The pod was deleted, which asks no disruption budget.
     Deleted {
         /// The pod.
         pod: PodName,
@@ -113,6 +142,8 @@ pub enum Report {
         uid: PodUid,
         /// The grace it was given.
         grace: Duration,
+        /// Why.
+        why: Why,
     },
     /// The pod's eviction is refused; it is tried again.
     Blocked {
@@ -134,6 +165,27 @@ pub enum Report {
     },
 }
 
+/// Why a pod is deleted instead of evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The deadline is near, and it has not left.
+    DeadlineNear,
+    /// It is leaving already, but would not be gone in time.
+    TooSlow,
+    /// Its namespace is going or gone, so evictions in it are refused.
+    NamespaceEnds,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::DeadlineNear => "the machine goes in a moment, so no disruption budget was asked",
+            Self::TooSlow => "it was leaving already, but too slowly for the machine's end",
+            Self::NamespaceEnds => "its namespace is being deleted, where nothing can be evicted",
+        })
+    }
+}
+
 /// Who or what refuses an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
@@ -141,6 +193,8 @@ pub enum Blocker {
     Budget(Option<String>),
     /// Several disruption budgets on one pod, which the eviction API never allows.
     SeveralBudgets,
+    /// The pod's namespace is gone, so that nothing in it can be evicted.
+    NamespaceGone,
     /// An admission policy or webhook, in its own words.
     Admission(String),
     /// A right that this program lacks, in the server's words.
@@ -155,6 +209,7 @@ impl Blocker {
         match answer {
             Answer::Budget(name) => Some(Self::Budget(name.clone())),
             Answer::SeveralBudgets => Some(Self::SeveralBudgets),
+            Answer::NamespaceGone => Some(Self::NamespaceGone),
             Answer::Admission(message) => Some(Self::Admission(message.clone())),
             Answer::Forbidden(message) => Some(Self::Forbidden(message.clone())),
             Answer::Invalid(message) => Some(Self::Invalid(message.clone())),
@@ -170,6 +225,9 @@ impl fmt::Display for Blocker {
             Self::Budget(None) => out.write_str("a PodDisruptionBudget allows no disruption now"),
             Self::SeveralBudgets => {
                 out.write_str("several PodDisruptionBudgets select it, which evictions do not support: leave it one")
+            }
+            Self::NamespaceGone => {
+                out.write_str("its namespace does not exist any more, so nothing in it can be evicted")
             }
             Self::Admission(message) => write!(out, "admission refuses: {message}"),
             Self::Forbidden(message) => write!(out, "a right is missing: {message}"),
@@ -205,7 +263,7 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InFlight {
     Eviction(Duration),
-    Deletion(Duration),
+    Deletion(Duration, Why),
     Look,
 }
 
@@ -253,6 +311,46 @@ impl Tracked {
         self.refusals == 0 && !self.attempts.is_empty()
     }
 
+    /// What to ask for next and when, if anything. `most` is the longest grace that phase and deadline leave, `left`
+    /// the time to the deadline, `open` when the pod's phase begins.
+    fn next_request(
+        &self,
+        order: &Order,
+        force_at: Option<Monotonic>,
+        most: Duration,
+        left: Duration,
+        open: Monotonic,
+        now: Now,
+    ) -> Option<(Monotonic, InFlight)> {
+        if self.look_first {
+            return Some((self.next_try, InFlight::Look));
+        }
+        if let Some(deletion) = self.pod.deletion {
+            let (force_at, grace) = (force_at?, whole_seconds(left));
+            let too_slow = deletion.ends_at > plus(order.deadline, CLOCK_TOLERANCE) && grace < deletion.grace;
+            if self.shortened || !too_slow {
+                return None;
+            }
+            let due = if deletion.running_for(now.wall) < grace { now.monotonic } else { force_at };
+            let retry = if self.just_accepted() { now.monotonic } else { self.next_try };
+            return Some((due.max(retry), InFlight::Deletion(grace, Why::TooSlow)));
+        }
+        let grace = whole_seconds(self.pod.grace.min(most));
+        if self.forced {
+            return Some((self.next_try, InFlight::Deletion(grace, Why::DeadlineNear)));
+        }
+        if self.delete_instead {
+            return Some((self.next_try, InFlight::Deletion(grace, Why::NamespaceEnds)));
+        }
+        let due = self.next_try.max(self.budget_from()).max(open);
+        // Just before the deletion there is no time left for an eviction.
+        let due = match force_at {
+            Some(force_at) if due + LEAST_EVICTION > force_at => due.max(force_at),
+            _ => due,
+        };
+        Some((due, InFlight::Eviction(grace)))
+    }
+
     fn note_attempt(&mut self, now: Monotonic) {
         if self.attempts.len() >= MOST_ATTEMPTS {
             self.attempts.pop_front();
@@ -269,6 +367,9 @@ struct Listing {
     failures: u32,
     not_before: Monotonic,
     heard: Monotonic,
+    watch_began: Monotonic,
+    watch_lost: bool,
+    watch_failures: u32,
     /// The first and the last of the latest lists in a row on which nothing was left to evict.
     empty: Option<(Monotonic, Monotonic)>,
 }
@@ -280,24 +381,34 @@ pub struct Drain {
     own: Option<PodName>,
     order: Order,
     pods: BTreeMap<PodUid, Tracked>,
-    kept: BTreeMap<PodUid, (PodName, Kept)>,
+    kept: BTreeMap<PodUid, (Pod, Kept)>,
     gone: BTreeSet<PodUid>,
+    /// How many requests may be under way at once for the pods of a controller, where that has been learnt.
+    at_once: BTreeMap<String, usize>,
     listing: Listing,
     phases_together: bool,
+    /// Until when a drain that began after its deadline goes on.
+    last_effort: Option<Monotonic>,
     reports: Vec<Report>,
     over: bool,
 }
 
 impl Drain {
     /// A drain of `node` that knows nothing of its pods yet. `own` is the pod that this program runs in.
-    pub fn new(node: impl Into<String>, own: Option<PodName>, order: Order) -> Self {
+    ///
+    /// If the deadline has passed already, because nobody drained in time, the drain still asks all pods once and, where
+    /// the rule deletes, deletes them.
+    pub fn new(node: impl Into<String>, own: Option<PodName>, order: Order, now: Now) -> Self {
+        let late = order.deadline <= now.wall;
         Self {
+            last_effort: late.then(|| now.monotonic + LAST_EFFORT),
             node: node.into(),
             own,
             order,
             pods: BTreeMap::new(),
             kept: BTreeMap::new(),
             gone: BTreeSet::new(),
+            at_once: BTreeMap::new(),
             listing: Listing::default(),
             phases_together: false,
             reports: Vec::new(),
@@ -307,10 +418,20 @@ impl Drain {
 
     /// Gives the drain a new order, for instance an earlier deadline.
     pub fn reorder(&mut self, order: Order, now: Now) {
-        if self.order != order {
-            self.order = order;
-            self.choose_phases(now);
+        if self.order == order {
+            return;
         }
+        self.order = order;
+        for tracked in self.pods.values_mut() {
+            tracked.forced = false;
+        }
+        // Another profile may evict what the old one kept, and the other way round.
+        let tracked = self.pods.values().map(|tracked| tracked.pod.clone());
+        let all: Vec<Pod> = tracked.chain(self.kept.values().map(|(pod, _)| pod.clone())).collect();
+        for pod in all {
+            self.observe(pod, now);
+        }
+        self.choose_phases(now);
     }
 
     /// How many pods are refused at the moment.
@@ -332,20 +453,23 @@ impl Drain {
             self.remove(&uid);
         }
         for pod in pods {
-            self.observe(pod);
+            self.observe(pod, now);
         }
         let first = !self.listing.done_once;
         self.listing = Listing {
             in_flight: false,
             done_once: true,
             failures: 0,
-            not_before: now.monotonic,
             heard: now.monotonic,
+            // The next watch goes on from here.
+            watch_began: now.monotonic,
+            watch_lost: false,
             empty: match self.listing.empty {
                 _ if !self.pods.is_empty() => None,
                 Some((since, _)) => Some((since, now.monotonic)),
                 None => Some((now.monotonic, now.monotonic)),
             },
+            ..self.listing
         };
         if first {
             self.choose_phases(now);
@@ -362,13 +486,13 @@ impl Drain {
 
     /// The watch reports a pod, new or changed.
     pub fn observed(&mut self, pod: Pod, now: Now) {
-        self.listing.heard = now.monotonic;
-        self.observe(pod);
+        self.heard(now);
+        self.observe(pod, now);
     }
 
     /// The watch reports that a pod is gone.
     pub fn vanished(&mut self, uid: &PodUid, now: Now) {
-        self.listing.heard = now.monotonic;
+        self.heard(now);
         self.kept.remove(uid);
         self.remove(uid);
     }
@@ -376,11 +500,19 @@ impl Drain {
     /// The watch is alive, but has nothing to report.
     pub fn heard(&mut self, now: Now) {
         self.listing.heard = now.monotonic;
+        self.listing.watch_failures = 0;
     }
 
-    /// The watch has ended: the pods are to be listed again.
-    pub fn watch_lost(&mut self) {
-        self.listing.heard = Monotonic::default();
+    /// The watch has ended, or could not be opened: the pods are to be listed again, soon after a watch that has worked,
+    /// with growing pauses after one that has not.
+    pub fn watch_lost(&mut self, now: Now) {
+        if now.monotonic.since(self.listing.watch_began) >= WATCH_WORKED {
+            self.listing.watch_failures = 0;
+        }
+        let pause = doubled(Duration::from_millis(250), self.listing.watch_failures).min(Duration::from_secs(5));
+        self.listing.watch_failures = self.listing.watch_failures.saturating_add(1);
+        self.listing.not_before = now.monotonic + pause;
+        self.listing.watch_lost = true;
     }
 
     /// An eviction or deletion was answered.
@@ -389,6 +521,16 @@ impl Drain {
         let deletes = self.order.profile.at_deadline == AtDeadline::Delete;
         let Some(tracked) = self.pods.get_mut(uid) else { return };
         let request = tracked.in_flight.take();
+        if let Some(controller) = &tracked.pod.controller_uid {
+            let took = tracked.attempts.back().map_or(Duration::ZERO, |sent| now.monotonic.since(*sent));
+            let at_once = self.at_once.entry(controller.clone()).or_insert(FIRST_AT_ONCE);
+            *at_once = match answer {
+                // The others would be refused as well.
+                Answer::Budget(_) => 1,
+                Answer::Accepted | Answer::Gone if took < SLOW_ANSWER => (*at_once + 1).min(MOST_IN_FLIGHT),
+                _ => (*at_once / 2).max(2),
+            };
+        }
         let (name, forced) = (tracked.pod.name.clone(), tracked.forced);
         let refused = tracked.refusals;
         tracked.refusals = refused.saturating_add(1);
@@ -401,8 +543,8 @@ impl Drain {
                 tracked.blocked_by = None;
                 let pod = name.clone();
                 match request {
-                    Some(InFlight::Deletion(grace)) => {
-                        self.reports.push(Report::Deleted { pod, uid: uid.clone(), grace });
+                    Some(InFlight::Deletion(grace, why)) => {
+                        self.reports.push(Report::Deleted { pod, uid: uid.clone(), grace, why });
                     }
                     Some(InFlight::Eviction(grace)) => {
                         self.reports.push(Report::Evicted { pod, uid: uid.clone(), grace });
@@ -422,6 +564,10 @@ impl Drain {
             Answer::NamespaceTerminating => {
                 tracked.delete_instead = deletes;
                 Duration::from_secs(5).min(backoff_cap)
+            }
+            Answer::NamespaceGone => {
+                tracked.delete_instead = deletes;
+                SLOW_RETRY.min(backoff_cap)
             }
             Answer::Budget(_) | Answer::Admission(_) => {
                 doubled(Duration::from_secs(1), refused).min(backoff_cap).mul_f64(jitter).max(Duration::from_secs(1))
@@ -456,7 +602,7 @@ impl Drain {
                     tracked.look_first = false;
                     tracked.next_try = now.monotonic + Duration::from_millis(200);
                 }
-                self.observe(pod);
+                self.observe(pod, now);
             }
             _ => self.remove(uid),
         }
@@ -472,7 +618,7 @@ impl Drain {
 
     /// Says what to do now.
     pub fn step(&mut self, now: Now) -> Step {
-        let deadline = now.when(self.order.deadline);
+        let deadline = self.deadline(now);
         if self.over {
             return Step { requests: Vec::new(), reports: Vec::new(), wake: deadline, outcome: None };
         }
@@ -493,9 +639,9 @@ impl Drain {
         if self.listing.in_flight {
             return;
         }
-        let silence = if self.time_left(now) < Duration::from_secs(60) { 2 } else { 10 };
+        let silence = if self.time_left(now) < SHORT_NOTICE { 2 } else { 10 };
         let due = match self.listing.empty {
-            _ if !self.listing.done_once => self.listing.not_before,
+            _ if !self.listing.done_once || self.listing.watch_lost => self.listing.not_before,
             Some((since, _)) => self.listing.not_before.max(since + EMPTY_FOR),
             None if self.pods.is_empty() => self.listing.not_before,
             None => self.listing.not_before.max(self.listing.heard + Duration::from_secs(silence)),
@@ -510,13 +656,21 @@ impl Drain {
 
     fn step_pods(&mut self, now: Now, requests: &mut Vec<Request>, wake: &mut Monotonic) {
         let left = self.time_left(now);
-        let deletes = self.order.profile.at_deadline == AtDeadline::Delete;
-        let force_at = now.when(self.order.deadline).less(self.order.margin());
-        let forcing = deletes && now.monotonic >= force_at;
-        if deletes && !forcing {
+        let force_at = match self.order.profile.at_deadline {
+            AtDeadline::Leave => None,
+            AtDeadline::Delete => Some(self.deadline(now).less(self.order.margin())),
+        };
+        let forcing = force_at.is_some_and(|force_at| now.monotonic >= force_at);
+        if let Some(force_at) = force_at.filter(|_| !forcing) {
             *wake = (*wake).min(force_at);
         }
         let open_at = self.phases_open_at(now);
+        let mut of_controller: BTreeMap<String, usize> = BTreeMap::new();
+        for tracked in self.pods.values().filter(|tracked| tracked.in_flight.is_some()) {
+            if let Some(controller) = &tracked.pod.controller_uid {
+                *of_controller.entry(controller.clone()).or_default() += 1;
+            }
+        }
         let mut room = MOST_IN_FLIGHT - self.pods.values().filter(|tracked| tracked.in_flight.is_some()).count();
         // The pods that need longest to stop are asked first.
         let mut urgency: Vec<(usize, std::cmp::Reverse<Duration>, PodUid)> = self
@@ -527,6 +681,8 @@ impl Drain {
             .collect();
         urgency.sort();
         for (phase, _, uid) in urgency {
+            let limit = self.order.profile.phases.get(phase).and_then(|phase| phase.grace).unwrap_or(Duration::MAX);
+            let open = open_at.get(&phase).copied().unwrap_or_default();
             let Some(tracked) = self.pods.get_mut(&uid) else { continue };
             if forcing && !tracked.forced {
                 tracked.forced = true;
@@ -534,30 +690,22 @@ impl Drain {
                     tracked.next_try = now.monotonic;
                 }
             }
-            let limit = self.order.profile.phases.get(phase).and_then(|phase| phase.grace).unwrap_or(Duration::MAX);
-            let (due, kind) = if tracked.look_first {
-                (tracked.next_try, InFlight::Look)
-            } else if let Some(deletion) = tracked.pod.deletion {
-                let grace = whole_seconds(left);
-                let too_long = deletion.ends_at > self.order.deadline && grace < deletion.grace;
-                if !deletes || tracked.shortened || !too_long {
-                    continue;
-                }
-                let due = if deletion.running_for(now.wall) < grace { now.monotonic } else { force_at };
-                let retry = if tracked.just_accepted() { now.monotonic } else { tracked.next_try };
-                (due.max(retry), InFlight::Deletion(grace))
-            } else {
-                let grace = whole_seconds(tracked.pod.grace.min(limit).min(left));
-                if forcing || tracked.delete_instead {
-                    (tracked.next_try, InFlight::Deletion(grace))
-                } else {
-                    let open = open_at.get(&phase).copied().unwrap_or_default();
-                    (tracked.next_try.max(tracked.budget_from()).max(open), InFlight::Eviction(grace))
-                }
+            let Some((due, kind)) = tracked.next_request(&self.order, force_at, limit.min(left), left, open, now)
+            else {
+                continue;
             };
             if due > now.monotonic {
                 *wake = (*wake).min(due);
                 continue;
+            }
+            // A deletion asks no budget, and so meets nobody there.
+            if let (Some(controller), InFlight::Eviction(_)) = (&tracked.pod.controller_uid, kind) {
+                let at_once = self.at_once.get(controller).copied().unwrap_or(FIRST_AT_ONCE);
+                let under_way = of_controller.entry(controller.clone()).or_default();
+                if *under_way >= at_once {
+                    continue;
+                }
+                *under_way += usize::from(room > 0);
             }
             if room == 0 {
                 continue;
@@ -565,13 +713,19 @@ impl Drain {
             room -= 1;
             tracked.in_flight = Some(kind);
             tracked.note_attempt(now.monotonic);
-            let (name, timeout) = (tracked.pod.name.clone(), REQUEST_TIMEOUT.min(left.max(LEAST_GRACE)));
+            let timeout = match (kind, force_at) {
+                // An eviction that the server sits on must not stand in the way of the deletion.
+                (InFlight::Eviction(_), Some(force_at)) => force_at.since(now.monotonic),
+                _ => left.max(LEAST_GRACE),
+            };
+            let timeout = timeout.min(if left < SHORT_NOTICE { HURRIED_TIMEOUT } else { REQUEST_TIMEOUT });
+            let name = tracked.pod.name.clone();
             let target = |grace| Target { name, uid, grace, timeout };
             requests.push(match kind {
                 InFlight::Look => Request::Look(target(LEAST_GRACE)),
                 InFlight::Eviction(grace) => Request::Evict(target(grace)),
-                InFlight::Deletion(grace) => {
-                    tracked.shortened |= tracked.pod.deletion.is_some();
+                InFlight::Deletion(grace, why) => {
+                    tracked.shortened |= why == Why::TooSlow;
                     Request::Delete(target(grace))
                 }
             });
@@ -593,7 +747,7 @@ impl Drain {
             };
             left.push((tracked.pod.name.clone(), why));
         }
-        left.extend(self.kept.values().map(|(name, why)| (name.clone(), why.to_string())));
+        left.extend(self.kept.values().map(|(pod, why)| (pod.name.clone(), why.to_string())));
         left.sort();
         let kept_back = self.kept.values().any(|(_, why)| why.is_unfinished_business());
         let drained = looked_empty(Duration::ZERO) && self.pods.is_empty() && !kept_back;
@@ -601,21 +755,26 @@ impl Drain {
         Some(Outcome { result, left, evicted: self.gone.len() })
     }
 
-    fn observe(&mut self, pod: Pod) {
+    fn observe(&mut self, pod: Pod, now: Now) {
         let here = pod.node.as_deref() == Some(self.node.as_str());
-        let standing = pod.standing(&self.order.profile, self.own.as_ref(), self.order.started_at);
+        let standing = pod.standing(&self.order, self.own.as_ref());
         match standing {
             Standing::Evicted if here => {
                 self.listing.empty = None;
-                match self.pods.get_mut(&pod.uid) {
-                    Some(tracked) => tracked.pod = pod,
-                    None => drop(self.pods.insert(pod.uid.clone(), Tracked::new(pod))),
+                self.kept.remove(&pod.uid);
+                // The server said that it was gone, and yet it is here: whatever that is, it needs no hurry.
+                let is_back = self.gone.remove(&pod.uid);
+                let tracked = self.pods.entry(pod.uid.clone()).or_insert_with(|| Tracked::new(pod.clone()));
+                tracked.pod = pod;
+                if is_back {
+                    tracked.next_try = now.monotonic + SLOW_RETRY;
                 }
             }
             Standing::Kept(why) if here => {
                 self.pods.remove(&pod.uid);
-                if self.kept.insert(pod.uid.clone(), (pod.name.clone(), why)).is_none() {
-                    self.reports.push(Report::Kept { pod: pod.name, uid: pod.uid, why });
+                let (name, uid) = (pod.name.clone(), pod.uid.clone());
+                if self.kept.insert(uid.clone(), (pod, why)).is_none_or(|(_, known)| known != why) {
+                    self.reports.push(Report::Kept { pod: name, uid, why });
                 }
             }
             _ => {
@@ -631,8 +790,14 @@ impl Drain {
         }
     }
 
+    /// When the drain ends at the latest.
+    fn deadline(&self, now: Now) -> Monotonic {
+        let ordered = now.when(self.order.deadline);
+        self.last_effort.map_or(ordered, |last_effort| ordered.max(last_effort))
+    }
+
     fn time_left(&self, now: Now) -> Duration {
-        now.until(self.order.deadline)
+        self.deadline(now).since(now.monotonic)
     }
 
     /// The longest pause after a refusal: an eighth of the time left, from 1 s to 15 s.
@@ -658,7 +823,7 @@ impl Drain {
     /// When each phase that has pods may begin: the first at once, a later one when the earlier are empty, or at the
     /// latest when only the time kept for it and those after it is left.
     fn phases_open_at(&self, now: Now) -> BTreeMap<usize, Monotonic> {
-        let deadline = now.when(self.order.deadline);
+        let deadline = self.deadline(now);
         let occupied = self.phases_with_pods();
         let mut kept = Duration::ZERO;
         let mut open_at: BTreeMap<usize, Monotonic> = BTreeMap::new();

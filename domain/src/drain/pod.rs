@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::policy::{Profile, Treatment};
+use super::Order;
+use crate::policy::Treatment;
 
 /// A label or annotation that keeps a pod out of every drain when its value is `true`.
 pub const SKIP_DRAIN: &str = "remediator.dev/skip-drain";
@@ -87,6 +88,8 @@ pub struct Pod {
     pub grace: Duration,
     /// Who brings it back.
     pub controller: Controller,
+    /// The UID of that controller.
+    pub controller_uid: Option<String>,
     /// Whether it has run to its end (`Succeeded` or `Failed`).
     pub finished: bool,
     /// Whether it mirrors a static pod of the kubelet, which no API request can remove.
@@ -108,6 +111,8 @@ pub enum Kept {
     Skip,
     /// It came back after its eviction, because it tolerates the cordon.
     Returned,
+    /// It came after someone had uncordoned the node for good: evicting it would only bring the next one.
+    Uncordoned,
     /// The policy leaves pods without a controller.
     Bare,
     /// The policy leaves pods with an `emptyDir` volume.
@@ -117,7 +122,7 @@ pub enum Kept {
 impl Kept {
     /// Whether the drain is incomplete because of it.
     pub fn is_unfinished_business(self) -> bool {
-        matches!(self, Self::Bare | Self::EmptyDir)
+        matches!(self, Self::Uncordoned | Self::Bare | Self::EmptyDir)
     }
 }
 
@@ -126,6 +131,7 @@ impl fmt::Display for Kept {
         out.write_str(match self {
             Self::Skip => "it asks to be left alone (remediator.dev/skip-drain)",
             Self::Returned => "it tolerates the cordon and came back after its eviction",
+            Self::Uncordoned => "it came after someone had uncordoned the node",
             Self::Bare => "no controller brings it back, and the policy leaves such pods",
             Self::EmptyDir => "it would lose an emptyDir volume, and the policy leaves such pods",
         })
@@ -144,16 +150,21 @@ pub enum Standing {
 }
 
 impl Pod {
-    /// What a drain that began at `drain_began` does about this pod.
-    pub fn standing(&self, profile: &Profile, own: Option<&PodName>, drain_began: Timestamp) -> Standing {
+    /// What a drain does about this pod; `own` is the pod that this program runs in.
+    pub fn standing(&self, order: &Order, own: Option<&PodName>) -> Standing {
+        let Order { profile, started_at, uncordoned_at, .. } = order;
+        let came_after = |at: Timestamp| self.created_at.is_some_and(|created| created > at);
         if self.finished || self.mirror || self.controller == Controller::DaemonSet || own == Some(&self.name) {
             return Standing::Uncounted;
         }
         if self.skip {
             return Standing::Kept(Kept::Skip);
         }
-        if self.tolerates_cordon && self.created_at.is_some_and(|created| created > drain_began) {
+        if self.tolerates_cordon && came_after(*started_at) {
             return Standing::Kept(Kept::Returned);
+        }
+        if uncordoned_at.is_some_and(came_after) {
+            return Standing::Kept(Kept::Uncordoned);
         }
         if self.controller == Controller::None && profile.bare == Treatment::Leave {
             return Standing::Kept(Kept::Bare);

@@ -15,15 +15,12 @@ fn secs(seconds: u64) -> Duration {
 
 fn order(notice: u64, at_deadline: AtDeadline) -> Order {
     let started_at = start().wall;
-    Order {
-        profile: Profile { at_deadline, ..Profile::default() },
-        started_at,
-        deadline: plus(started_at, secs(notice)),
-    }
+    let profile = Profile { at_deadline, ..Profile::default() };
+    Order { profile, started_at, deadline: plus(started_at, secs(notice)), uncordoned_at: None }
 }
 
 fn drain(notice: u64, at_deadline: AtDeadline) -> Drain {
-    Drain::new(NODE, None, order(notice, at_deadline))
+    Drain::new(NODE, None, order(notice, at_deadline), start())
 }
 
 fn pod(name: &str) -> Pod {
@@ -35,6 +32,7 @@ fn pod(name: &str) -> Pod {
         priority: 0,
         grace: secs(30),
         controller: Controller::Other,
+        controller_uid: Some(format!("owner-of-{name}")),
         finished: false,
         mirror: false,
         empty_dir: false,
@@ -112,7 +110,7 @@ fn pods_that_go_with_the_node_and_our_own_are_not_touched_and_not_counted() {
         Pod { controller: Controller::None, ..pod("bare") },
         Pod { empty_dir: true, ..pod("scratch") },
     ];
-    let (mut drain, step) = listed(Drain::new(NODE, Some(own), order(900, AtDeadline::Leave)), &pods);
+    let (mut drain, step) = listed(Drain::new(NODE, Some(own), order(900, AtDeadline::Leave), start()), &pods);
     let mut asked = told(&step);
     asked.sort();
     assert_eq!(asked, ["evict prod/agent 30s", "evict prod/bare 30s", "evict prod/scratch 30s"]);
@@ -135,7 +133,7 @@ fn pods_that_the_policy_leaves_are_named_and_make_the_drain_incomplete() {
     order.profile.empty_dir = Treatment::Leave;
     let bare = Pod { controller: Controller::None, ..pod("bare") };
     let scratch = Pod { empty_dir: true, ..pod("scratch") };
-    let (mut drain, step) = listed(Drain::new(NODE, None, order), &[bare.clone(), scratch.clone()]);
+    let (mut drain, step) = listed(Drain::new(NODE, None, order, start()), &[bare.clone(), scratch.clone()]);
     assert_eq!(told(&step), Vec::<String>::new());
     assert_eq!(step.reports.len(), 2);
     let (now, outcome) = play(&mut drain, start(), secs(60), |drain, _, now| {
@@ -183,7 +181,7 @@ fn grace_is_the_least_of_the_pods_own_and_the_whole_seconds_left_and_never_zero(
         let mut order = order(0, AtDeadline::Leave);
         order.deadline = plus(order.started_at, Duration::from_millis(notice_millis));
         let slow = Pod { grace: secs(own), ..pod("slow") };
-        let (_, step) = listed(Drain::new(NODE, None, order), &[slow]);
+        let (_, step) = listed(Drain::new(NODE, None, order, start()), &[slow]);
         assert_eq!(told(&step), [format!("evict prod/slow {sent}s")], "{notice_millis} ms left, {own} s asked for");
     }
 }
@@ -307,6 +305,28 @@ fn no_more_requests_are_under_way_than_the_limit() {
     assert!(drain.step(start()).requests.is_empty());
     drain.answered(&pods[0].uid, &Answer::Accepted, start());
     assert_eq!(drain.step(start()).requests.len(), 1);
+}
+
+#[test]
+fn pods_of_one_controller_are_asked_a_few_at_a_time_more_while_that_goes_well_and_one_when_a_budget_refuses() {
+    let pods: Vec<Pod> =
+        (0..40).map(|index| Pod { controller_uid: Some("web".into()), ..pod(&format!("p{index:02}")) }).collect();
+    let (mut drain, first) = listed(drain(900, AtDeadline::Leave), &pods);
+    assert_eq!(first.requests.len(), FIRST_AT_ONCE);
+    let (mut now, mut under_way) = (start(), first.requests);
+    for _ in 0..8 {
+        now = now.advanced(Duration::from_millis(10));
+        let Request::Evict(target) = under_way.remove(0) else { panic!("an eviction") };
+        drain.answered(&target.uid, &Answer::Accepted, now);
+        drain.vanished(&target.uid, now);
+        under_way.extend(drain.step(now).requests);
+    }
+    assert_eq!(under_way.len(), FIRST_AT_ONCE + 8);
+    for request in under_way {
+        let Request::Evict(target) = request else { panic!("an eviction") };
+        drain.answered(&target.uid, &budget(), now);
+    }
+    assert_eq!(drain.step(now).requests.len(), 1, "one tells for all");
 }
 
 #[test]
@@ -474,6 +494,164 @@ fn a_mute_watch_is_not_trusted_for_longer_than_ten_seconds_or_two_near_the_deadl
     }
 }
 
+#[test]
+fn an_eviction_that_the_server_sits_on_does_not_stand_in_the_way_of_the_deletion() {
+    let pods: Vec<Pod> = (0..MOST_IN_FLIGHT + 4).map(|index| pod(&format!("p{index:02}"))).collect();
+    let (mut drain, first) = listed(drain(30, AtDeadline::Delete), &pods);
+    let timeout = |request: &Request| match request {
+        Request::Evict(target) => target.timeout,
+        other => panic!("{other:?}"),
+    };
+    assert!(first.requests.iter().all(|request| timeout(request) <= secs(4)));
+    // Every eviction hangs until its time is over, again and again.
+    let mut hanging: Vec<(PodUid, Monotonic)> = Vec::new();
+    let mut deleted: BTreeSet<PodUid> = BTreeSet::new();
+    let mut take = |requests: &[Request], now: Now, hanging: &mut Vec<(PodUid, Monotonic)>| {
+        for request in requests {
+            match request {
+                Request::Evict(target) => hanging.push((target.uid.clone(), now.monotonic + target.timeout)),
+                Request::Delete(target) => drop(deleted.insert(target.uid.clone())),
+                Request::List | Request::Look(_) => {}
+            }
+        }
+        deleted.len()
+    };
+    take(&first.requests, start(), &mut hanging);
+    let mut count = 0;
+    for tick in 0..260 {
+        let now = start().advanced(Duration::from_millis(100 * tick));
+        let over: Vec<PodUid> =
+            hanging.iter().filter(|(_, until)| *until <= now.monotonic).map(|(uid, _)| uid.clone()).collect();
+        hanging.retain(|(_, until)| *until > now.monotonic);
+        for uid in over {
+            drain.answered(&uid, &Answer::Busy(None), now);
+        }
+        let step = drain.step(now);
+        count = take(&step.requests, now, &mut hanging);
+    }
+    assert_eq!(count, MOST_IN_FLIGHT, "as many as fit are deleted right when deletion begins");
+}
+
+#[test]
+fn a_watch_that_cannot_be_opened_is_tried_with_growing_pauses() {
+    let p = pod("p");
+    let (mut drain, _) = listed(drain(900, AtDeadline::Leave), std::slice::from_ref(&p));
+    drain.answered(&p.uid, &Answer::Accepted, start());
+    drain.observed(terminating(p.clone(), start(), 300), start());
+    let (mut lists, mut now) = (0, start());
+    drain.watch_lost(now);
+    while now.monotonic.since(start().monotonic) < secs(60) {
+        let step = drain.step(now);
+        for request in step.requests {
+            assert_eq!(request, Request::List);
+            lists += 1;
+            drain.listed(vec![terminating(p.clone(), start(), 300)], now);
+            drain.watch_lost(now);
+        }
+        now = now.advanced(Duration::from_millis(50));
+    }
+    assert!((10..=20).contains(&lists), "{lists} lists in a minute");
+}
+
+#[test]
+fn a_pod_whose_namespace_is_gone_is_named_and_does_not_make_the_drain_spin() {
+    let ghost = pod("ghost");
+    let (mut drain, _) = listed(drain(60, AtDeadline::Leave), std::slice::from_ref(&ghost));
+    drain.answered(&ghost.uid, &Answer::NamespaceGone, start());
+    let mut requests = 0;
+    let (_, outcome) = play(&mut drain, start(), secs(90), |drain, request, now| {
+        requests += 1;
+        match request {
+            Request::List => drain.listed(vec![ghost.clone()], now),
+            _ => drain.answered(&ghost.uid, &Answer::NamespaceGone, now),
+        }
+    });
+    let outcome = outcome.unwrap();
+    assert!(requests < 70, "{requests} requests");
+    assert!(outcome.left[0].1.contains("namespace does not exist"), "{}", outcome.left[0].1);
+}
+
+#[test]
+fn a_pod_that_the_server_calls_gone_and_lists_all_the_same_needs_no_hurry() {
+    let ghost = pod("ghost");
+    let (mut drain, _) = listed(drain(60, AtDeadline::Leave), std::slice::from_ref(&ghost));
+    drain.answered(&ghost.uid, &Answer::Gone, start());
+    let mut requests = 0;
+    play(&mut drain, start(), secs(90), |drain, request, now| {
+        requests += 1;
+        match request {
+            Request::List => drain.listed(vec![ghost.clone()], now),
+            _ => drain.answered(&ghost.uid, &Answer::Gone, now),
+        }
+    });
+    assert!(requests < 60, "{requests} requests");
+}
+
+#[test]
+fn a_drain_that_comes_after_its_deadline_makes_one_effort() {
+    for (at_deadline, asked) in [(AtDeadline::Leave, "evict prod/p 5s"), (AtDeadline::Delete, "delete prod/p 5s")] {
+        let mut order = order(0, at_deadline);
+        order.started_at = plus(start().wall, secs(0)) - jiff::SignedDuration::from_secs(600);
+        order.deadline = order.started_at + jiff::SignedDuration::from_secs(60);
+        let (mut drain, step) = listed(Drain::new(NODE, None, order, start()), &[pod("p")]);
+        assert_eq!(told(&step), [asked]);
+        drain.answered(&PodUid::new("uid-p"), &Answer::Accepted, start());
+        drain.vanished(&PodUid::new("uid-p"), start());
+        let (now, outcome) = play(&mut drain, start(), secs(60), |drain, _, now| drain.listed(vec![], now));
+        assert_eq!(outcome.unwrap().result, DrainResult::Drained);
+        assert!(now.monotonic.since(start().monotonic) <= secs(5));
+    }
+}
+
+#[test]
+fn another_profile_counts_at_once_for_the_pods_that_are_known() {
+    let bare = Pod { controller: Controller::None, ..pod("bare") };
+    let mut leaving = order(900, AtDeadline::Leave);
+    leaving.profile.bare = Treatment::Leave;
+    let (mut drain, step) = listed(Drain::new(NODE, None, leaving.clone(), start()), std::slice::from_ref(&bare));
+    assert_eq!(told(&step), Vec::<String>::new());
+    drain.reorder(order(900, AtDeadline::Leave), start());
+    assert_eq!(told(&drain.step(start())), ["evict prod/bare 30s"]);
+    drain.answered(&bare.uid, &budget(), start());
+    drain.reorder(leaving, start());
+    assert_eq!(drain.remaining(), 0);
+    assert_eq!(told(&drain.step(start().advanced(secs(5)))), ["list"], "it is not evicted any more");
+}
+
+#[test]
+fn a_pod_that_came_after_someone_uncordoned_the_node_for_good_is_named_and_stays() {
+    let mut order = order(900, AtDeadline::Leave);
+    order.uncordoned_at = Some(plus(start().wall, secs(10)));
+    let new = Pod { created_at: Some(plus(start().wall, secs(11))), ..pod("new") };
+    let (_, step) = listed(Drain::new(NODE, None, order, start()), &[pod("old"), new.clone()]);
+    assert_eq!(told(&step), ["evict prod/old 30s"]);
+    assert_eq!(step.reports, [Report::Kept { pod: new.name, uid: new.uid, why: Kept::Uncordoned }]);
+}
+
+#[test]
+fn a_server_clock_that_is_a_little_ahead_does_not_cut_a_pod_short() {
+    let p = Pod { grace: secs(60), ..pod("p") };
+    let (mut drain, step) = listed(drain(30, AtDeadline::Delete), std::slice::from_ref(&p));
+    assert_eq!(told(&step), ["evict prod/p 30s"]);
+    drain.answered(&p.uid, &Answer::Accepted, start());
+    drain.observed(terminating(p, start().advanced(secs(2)), 30), start());
+    assert_eq!(told(&drain.step(start().advanced(secs(1)))), Vec::<String>::new());
+}
+
+#[test]
+fn the_margin_is_a_fifth_of_the_notice_within_bounds_and_never_more_than_half() {
+    let margin = |notice: u64, margin: Option<u64>| {
+        let mut order = order(notice, AtDeadline::Delete);
+        order.profile.margin = margin.map(Duration::from_secs);
+        order.margin()
+    };
+    assert_eq!(margin(900, None), secs(5));
+    assert_eq!(margin(10, None), secs(2));
+    assert_eq!(margin(3, None), secs(1));
+    assert_eq!(margin(30, Some(2)), secs(2));
+    assert_eq!(margin(30, Some(60)), secs(15));
+}
+
 /// A small, unreliable API server: everything it does follows from the seed.
 struct Server {
     seed: u64,
@@ -547,7 +725,7 @@ fn whatever_the_server_does_the_drain_ends_by_its_deadline_and_keeps_its_limits(
             }
             if server.draw(50) == 0 {
                 server.watching = false;
-                drain.watch_lost();
+                drain.watch_lost(now);
             }
             let step = drain.step(now);
             if let Some(outcome) = step.outcome {

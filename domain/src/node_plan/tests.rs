@@ -47,8 +47,8 @@ impl Life {
     /// A poll one second later that finds these events.
     fn poll(&mut self, events: &[&str]) -> Plan {
         self.pass(1);
-        self.sightings
-            .see(decode(format!(r#"{{"DocumentIncarnation":1,"Events":[{}]}}"#, events.join(",")).as_bytes()).unwrap());
+        let body = format!(r#"{{"DocumentIncarnation":1,"Events":[{}]}}"#, events.join(","));
+        self.sightings.see(decode(body.as_bytes()).unwrap(), &self.vm);
         self.settle()
     }
 
@@ -79,6 +79,7 @@ impl Life {
                 return plan;
             };
             self.writes += 1;
+            self.finished = None;
             self.node.record = write.record;
             if let Some(unschedulable) = write.unschedulable {
                 self.cordon_writes.push(unschedulable);
@@ -104,19 +105,30 @@ impl Life {
 
     fn finish_drain(&mut self, left: &[&str]) -> Plan {
         let result = if left.is_empty() { DrainResult::Drained } else { DrainResult::Incomplete };
-        let events = self.plan().drain.expect("a drain is running").events;
+        let DrainOrder { events, order } = self.plan().drain.expect("a drain is running");
+        let started_at = order.started_at;
         let left = left
             .iter()
             .map(|name| (PodName { namespace: "prod".into(), name: (*name).into() }, "blocked".into()))
             .collect();
-        self.finished =
-            Some(FinishedDrain { events, outcome: Outcome { result, left, evicted: 3 }, at: self.now.wall });
+        self.finished = Some(FinishedDrain {
+            started_at,
+            events,
+            outcome: Outcome { result, left, evicted: 3 },
+            at: self.now.wall,
+        });
         self.draining = false;
         self.settle()
     }
 
     fn record(&self) -> Record {
         Record::from_annotation(self.node.record.as_deref().expect("the node has a record")).unwrap()
+    }
+
+    /// Another life of the agent: only the node is as it was, and the Events that were told have expired.
+    fn restart_much_later(&mut self) {
+        self.restart();
+        self.told.clear();
     }
 
     /// Another life of the agent: only the node is as it was.
@@ -246,8 +258,7 @@ fn a_freeze_does_nothing_and_the_next_events_are_handled_in_full() {
 // A-08, variant
 #[test]
 fn a_policy_may_cordon_without_draining() {
-    let text = "apiVersion: remediator.dev/v1alpha1\nkind: Policy\nmetadata: {name: p}\nevents: [{name: f, match: {type: Freeze}, action: cordon}]\n";
-    let mut life = Life::with(file::parse("p", text).unwrap());
+    let mut life = Life::with(policy("events: [{name: f, match: {type: Freeze}, action: cordon}]\n"));
     let freeze = life.event("f", "Freeze", "Scheduled", Some(900));
     let plan = life.poll(&[&freeze]);
     assert_eq!((plan.stage, plan.drain), (Stage::Cordoned, None));
@@ -269,10 +280,11 @@ fn an_event_days_away_is_recorded_and_announced_once_and_acted_on_in_time() {
     let waits = plan.look_again.expect("it looks again").since(life.now.monotonic);
     assert_eq!(waits.as_secs(), u64::try_from(days).unwrap() - 1 - 1800);
     life.pass(3 * 24 * 3600);
+    assert_eq!(life.reasons(), ["RedeployScheduled"]);
     let writes = life.writes;
-    life.restart();
+    life.restart_much_later();
     life.poll(&[&event]);
-    assert_eq!((life.writes, life.reasons()), (writes, vec!["RedeployScheduled"]));
+    assert_eq!((life.writes, life.reasons()), (writes, vec![]));
     life.now = life.now.advanced(Duration::from_secs(u64::try_from(days).unwrap() - 1800 - 3 * 24 * 3600));
     let plan = life.poll(&[&event]);
     assert!(life.node.unschedulable);
@@ -524,6 +536,7 @@ fn a_cordon_taken_away_during_the_drain_is_put_back_three_times_and_after_it_onl
     life.poll(&[&event]);
     for restored in 1..=4 {
         life.node.unschedulable = false;
+        life.node.cordon_manager = Some("kubectl-uncordon".into());
         assert!(life.poll(&[&event]).drain.is_some(), "the drain goes on");
         assert_eq!(life.node.unschedulable, restored <= 3);
     }
@@ -552,6 +565,198 @@ fn a_record_that_cannot_be_read_stops_everything_and_is_reported_once() {
         assert_eq!(life.node.record.as_deref(), Some(record));
     }
     assert_eq!(life.reasons(), ["RecordUnreadable"]);
+}
+
+fn policy(rest: &str) -> Policy {
+    let head = "apiVersion: remediator.dev/v1alpha1\nkind: Policy\nmetadata: {name: p}\n";
+    file::parse("p", &format!("{head}{rest}")).unwrap()
+}
+
+#[test]
+fn a_later_event_is_drained_for_after_the_deadline_of_an_earlier_one() {
+    let mut life = Life::new();
+    let reboot = life.event("e1", "Reboot", "Scheduled", Some(31));
+    let preempt = life.event("e2", "Preempt", "Scheduled", Some(61));
+    let plan = life.poll(&[&reboot, &preempt]);
+    assert_eq!((deadline_in(&life, &plan), plan.drain.unwrap().order.profile.at_deadline), (30, AtDeadline::Leave));
+    life.pass(30);
+    let plan = life.finish_drain(&["db-1"]);
+    assert_eq!((deadline_in(&life, &plan), plan.drain.unwrap().order.profile.at_deadline), (30, AtDeadline::Delete));
+}
+
+#[test]
+fn of_events_that_come_at_about_the_same_time_the_hardest_says_how_the_drain_is_done() {
+    for (first, second) in [((None, None), "Started"), ((Some(30), Some(31)), "Scheduled")]
+        .map(|(at, status)| ((at.0, status), (at.1, status)))
+    {
+        let mut life = Life::new();
+        let reboot = life.event("e1", "Reboot", first.1, first.0);
+        let preempt = life.event("e2", "Preempt", second.1, second.0);
+        let plan = life.poll(&[&reboot, &preempt]);
+        assert_eq!(plan.drain.unwrap().order.profile.at_deadline, AtDeadline::Delete);
+    }
+}
+
+#[test]
+fn an_event_whose_time_came_while_nobody_could_act_still_gets_thirty_seconds() {
+    // The agent was away.
+    let mut life = Life::new();
+    let event = life.event("e1", "Terminate", "Scheduled", Some(7200));
+    assert!(matches!(life.poll(&[&event]).stage, Stage::Waiting(_)));
+    life.restart();
+    life.pass(7300);
+    let plan = life.poll(&[&event]);
+    assert_eq!(deadline_in(&life, &plan), 30);
+    // A person held it off.
+    let mut life = Life::new();
+    life.node.held = true;
+    let event = life.event("e1", "Terminate", "Scheduled", Some(60));
+    life.poll(&[&event]);
+    life.pass(100);
+    life.node.held = false;
+    let plan = life.poll(&[&event]);
+    assert_eq!(deadline_in(&life, &plan), 30);
+}
+
+#[test]
+fn a_cordon_that_a_person_sets_after_having_taken_ours_away_is_theirs() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    life.poll(&[&event]);
+    life.finish_drain(&[]);
+    life.node.unschedulable = false;
+    life.poll(&[&event]);
+    life.node.unschedulable = true;
+    life.poll(&[&event]);
+    life.poll(&[]);
+    life.poll(&[]);
+    assert_eq!((life.node.unschedulable, life.node.record.clone()), (true, None));
+}
+
+#[test]
+fn a_drain_goes_on_without_a_cordon_that_is_taken_away_again_and_again_but_not_for_new_pods() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    life.poll(&[&event]);
+    for _ in 0..3 {
+        life.node.unschedulable = false;
+        assert_eq!(life.poll(&[&event]).drain.unwrap().order.uncordoned_at, None);
+    }
+    life.node.unschedulable = false;
+    let plan = life.poll(&[&event]);
+    assert!(plan.drain.unwrap().order.uncordoned_at.is_some());
+    // Another drain starts anew.
+    life.finish_drain(&[]);
+    let preempt = life.event("e2", "Preempt", "Scheduled", Some(30));
+    let plan = life.poll(&[&event, &preempt]);
+    assert_eq!(plan.drain.unwrap().order.uncordoned_at, None);
+    assert!(life.node.unschedulable);
+}
+
+#[test]
+fn our_cordon_stays_ours_when_the_record_of_it_is_taken_away() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    life.poll(&[&event]);
+    life.node.cordon_manager = Some(FIELD_MANAGER.into());
+    life.node.record = None;
+    life.poll(&[&event]);
+    life.finish_drain(&[]);
+    life.poll(&[]);
+    life.poll(&[]);
+    assert!(!life.node.unschedulable);
+}
+
+#[test]
+fn our_cordon_is_ours_whatever_the_other_role_says_about_one_that_is_not_there() {
+    for other in [r#"{"version":1,"claims":{"cordon":"foreign"}}"#, "?"] {
+        let mut life = Life::new();
+        life.node.other_record = Some(other.into());
+        let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+        life.poll(&[&event]);
+        life.finish_drain(&[]);
+        life.node.other_record = None;
+        life.poll(&[]);
+        life.poll(&[]);
+        assert!(!life.node.unschedulable, "{other}");
+    }
+}
+
+#[test]
+fn a_damaged_record_of_the_other_role_keeps_the_cordon_and_says_so() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    life.poll(&[&event]);
+    life.finish_drain(&[]);
+    life.node.other_record = Some("?".into());
+    life.poll(&[]);
+    assert_eq!(life.poll(&[]).stage.word(), "record-unreadable");
+    assert!(life.node.unschedulable && life.node.record.is_some());
+    assert!(life.reasons().contains(&"RecordUnreadable"));
+    life.node.other_record = None;
+    assert_eq!(life.settle().stage, Stage::Idle);
+    assert!(!life.node.unschedulable);
+}
+
+#[test]
+fn a_drain_whose_events_are_gone_is_not_continued_for_another_event() {
+    let text = "events: [{name: f, match: {type: Freeze}, action: cordon}, {name: r, action: drain}]\n";
+    let mut life = Life::with(policy(text));
+    let freeze = life.event("f", "Freeze", "Scheduled", Some(20_000));
+    let reboot = life.event("e1", "Reboot", "Scheduled", Some(900));
+    life.poll(&[&freeze, &reboot]);
+    life.poll(&[&freeze]);
+    let plan = life.poll(&[&freeze]);
+    assert_eq!((plan.stage, plan.drain), (Stage::Cordoned, None));
+    life.pass(7200);
+    let redeploy = life.event("e3", "Redeploy", "Scheduled", Some(600));
+    let plan = life.poll(&[&freeze, &redeploy]);
+    let began = plan.drain.unwrap().order.started_at;
+    assert!(life.now.since(began) < Duration::from_secs(2), "it began at {began}");
+}
+
+#[test]
+fn a_timeout_counts_from_when_its_event_joined_the_drain() {
+    let text = "events: [{name: p, match: {type: Preempt}, action: drain, profile: urgent}, {name: r, action: drain}]
+drain: {profiles: {urgent: {timeout: 20s, atDeadline: delete}}}\n";
+    let mut life = Life::with(policy(text));
+    let reboot = life.event("e1", "Reboot", "Scheduled", Some(3600));
+    life.poll(&[&reboot]);
+    life.pass(600);
+    let preempt = life.event("e2", "Preempt", "Scheduled", Some(30));
+    let plan = life.poll(&[&reboot, &preempt]);
+    assert!((19..=20).contains(&deadline_in(&life, &plan)), "{}", deadline_in(&life, &plan));
+}
+
+#[test]
+fn a_hold_stops_a_running_drain_which_goes_on_when_it_is_lifted() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    let before = life.poll(&[&event]).drain;
+    life.node.held = true;
+    let plan = life.poll(&[&event]);
+    assert_eq!((plan.stage, plan.drain), (Stage::Held, None));
+    life.node.held = false;
+    assert_eq!(life.poll(&[&event]).drain, before);
+}
+
+#[test]
+fn an_event_that_no_longer_names_the_machine_is_gone() {
+    let mut life = Life::new();
+    let both = life.event_on("e1", "Reboot", "Scheduled", &["neighbour", VM], Some(900));
+    life.poll(&[&both]);
+    let other = life.event_on("e1", "Reboot", "Scheduled", &["neighbour"], Some(900));
+    life.poll(&[&other]);
+    life.poll(&[&other]);
+    assert!(!life.node.unschedulable && life.node.record.is_none());
+}
+
+#[test]
+fn an_event_that_has_started_is_acted_on_at_once_whatever_its_not_before() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Redeploy", "Started", Some(6 * 24 * 3600));
+    let plan = life.poll(&[&event]);
+    assert_eq!(deadline_in(&life, &plan), 30);
 }
 
 #[test]

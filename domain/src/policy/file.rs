@@ -210,6 +210,11 @@ impl RuleFile {
         {
             return Err(fault(at_most, "`start` is for a cordon or a drain, but this rule says none"));
         }
+        if let Some(at_most) = &start.at_most
+            && at_most.value.0.is_zero()
+        {
+            return Err(fault(at_most, "with `atMost: 0s` nothing would begin before the event does: give it time"));
+        }
         Ok(Rule {
             name: name.value,
             matches: matches.into_match()?,
@@ -269,6 +274,11 @@ impl ProfileFile {
             && timeout.value.0 < Duration::from_secs(1)
         {
             return Err(fault(timeout, "a drain needs a `timeout` of 1s at least: pods stop in whole seconds"));
+        }
+        if let Some(margin) = &margin
+            && margin.value.0.is_zero()
+        {
+            return Err(fault(margin, "with `margin: 0s` nothing would be deleted before the deadline: give it time"));
         }
         if let (Some(timeout), Some(margin)) = (&timeout, &margin)
             && margin.value.0 >= timeout.value.0

@@ -69,20 +69,22 @@ pub enum Mode {
 }
 
 /// What happens at the deadline to the pods that are still there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AtDeadline {
     /// They are left where they are and named.
+    #[default]
     Leave,
     /// They are deleted past their disruption budget, shortly before the deadline, with what grace is left.
     Delete,
 }
 
 /// What is done with a kind of pod that an eviction destroys for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Treatment {
     /// It is evicted like any other.
+    #[default]
     Evict,
     /// It stays and is named.
     Leave,
@@ -99,24 +101,43 @@ pub struct Phase {
     pub grace: Option<Duration>,
 }
 
-/// How a drain is done.
+/// How a drain is done. Written down, it names only what differs from the default: the place is short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Profile {
     /// A limit on the whole drain, where the event leaves more time.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
+    #[serde(skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
     pub timeout: Option<Duration>,
     /// How long before the deadline forced deletion begins; by default a fifth of the notice, from 1 s to 5 s.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
+    #[serde(skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
     pub margin: Option<Duration>,
     /// What happens to the pods that are still there.
+    #[serde(skip_serializing_if = "is_default")]
     pub at_deadline: AtDeadline,
     /// What is done with pods that no controller brings back.
+    #[serde(skip_serializing_if = "is_default")]
     pub bare: Treatment,
     /// What is done with pods that lose an `emptyDir` volume.
+    #[serde(skip_serializing_if = "is_default")]
     pub empty_dir: Treatment,
     /// The phases, by ascending priority, never empty.
+    #[serde(skip_serializing_if = "are_usual")]
     pub phases: Vec<Phase>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn are_usual(phases: &Vec<Phase>) -> bool {
+    *phases == usual_phases()
+}
+
+fn usual_phases() -> Vec<Phase> {
+    vec![
+        Phase { priority: 0, grace: None },
+        Phase { priority: SYSTEM_CRITICAL_PRIORITY, grace: Some(Duration::from_secs(30)) },
+    ]
 }
 
 impl Default for Profile {
@@ -127,10 +148,7 @@ impl Default for Profile {
             at_deadline: AtDeadline::Leave,
             bare: Treatment::Evict,
             empty_dir: Treatment::Evict,
-            phases: vec![
-                Phase { priority: 0, grace: None },
-                Phase { priority: SYSTEM_CRITICAL_PRIORITY, grace: Some(Duration::from_secs(30)) },
-            ],
+            phases: usual_phases(),
         }
     }
 }
