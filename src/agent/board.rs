@@ -31,6 +31,7 @@ struct State {
     instance: Option<Instance>,
     sightings: Sightings,
     trouble: Option<String>,
+    stopping: bool,
     poll_ticked: Monotonic,
     steward_ticked: Monotonic,
     last_good_poll: Option<Monotonic>,
@@ -93,7 +94,17 @@ impl Board {
         self.state().trouble = Some(trouble);
     }
 
-    /// Waits until Azure has said something new.
+    /// The process is to end.
+    pub(super) fn stop(&self) {
+        self.state().stopping = true;
+        self.changed.notify_one();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.state().stopping
+    }
+
+    /// Waits until Azure has said something new, or the process is to end.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }

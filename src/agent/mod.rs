@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use domain::drain::pod::PodName;
 use domain::policy::PolicySet;
+use tokio::task::JoinError;
 
 use crate::azure::imds::{Imds, ImdsError};
 use crate::clock::Clock;
@@ -23,6 +24,9 @@ use crate::cluster::{Cluster, ClusterError};
 use crate::metrics::Metrics;
 use crate::serve::{self, ListenError};
 use board::Board;
+
+/// How long the end may take; a pod is given 30 s for it.
+const STOPS_WITHIN: Duration = Duration::from_secs(15);
 
 /// How the agent is to run.
 #[derive(Clone, Debug)]
@@ -79,25 +83,27 @@ pub async fn run(settings: Settings, clock: Clock, stop: impl Future<Output = ()
     let serving = serve::serve(listener, Arc::clone(&board) as Arc<dyn serve::Health>);
     let polling = poll::poll(imds, Arc::clone(&board), clock, poll_interval, node.clone());
     let tools = crate::drain::Tools { cluster, recorder, metrics, own_pod };
-    let stewarding = steward::Steward::new(tools, board, node, policies, dry_run).run();
+    let mut steward = tokio::spawn(steward::Steward::new(tools, Arc::clone(&board), node, policies, dry_run).run());
     tokio::select! {
         biased;
-        () = stop => {
-            tracing::info!("Stopping; the node stays as it is, and the next start goes on from its record");
-            Ok(())
-        }
-        result = supervised("poll loop", polling) => result,
-        result = supervised("steward", stewarding) => result,
-        result = supervised("recorder", recording) => result,
-        result = supervised("HTTP server", async { drop(serving.await) }) => result,
+        () = stop => {}
+        ended = supervised("poll loop", tokio::spawn(polling)) => return Err(ended),
+        ended = supervised("steward", &mut steward) => return Err(ended),
+        ended = supervised("recorder", tokio::spawn(recording)) => return Err(ended),
+        ended = supervised("HTTP server", tokio::spawn(async { drop(serving.await) })) => return Err(ended),
     }
+    tracing::info!("Stopping; the node stays as it is, and the next start goes on from its record");
+    board.stop();
+    if tokio::time::timeout(STOPS_WITHIN, steward).await.is_err() {
+        tracing::warn!("Stopped before everything that was asked for was answered");
+    }
+    Ok(())
 }
 
-/// A part that must go on for ever, as a task of its own; its end is an error.
-async fn supervised(name: &'static str, work: impl Future<Output = ()> + Send + 'static) -> Result<(), AgentError> {
-    let ended = tokio::spawn(work).await;
-    if let Err(error) = ended {
+/// Waits for a part that must go on for ever; its end is an error.
+async fn supervised(name: &'static str, task: impl Future<Output = Result<(), JoinError>>) -> AgentError {
+    if let Err(error) = task.await {
         tracing::error!(%error, "The {name} failed");
     }
-    Err(AgentError::Ended(name))
+    AgentError::Ended(name)
 }

@@ -44,7 +44,15 @@ struct RunningDrain {
     orders: Orders,
     events: Vec<EventId>,
     began: Monotonic,
-    task: JoinHandle<Outcome>,
+    task: JoinHandle<Option<Outcome>>,
+    stopping: bool,
+}
+
+impl RunningDrain {
+    fn stop(&mut self) {
+        self.stopping = true;
+        self.orders.stop();
+    }
 }
 
 impl Drop for RunningDrain {
@@ -57,7 +65,7 @@ impl Drop for RunningDrain {
 enum Happened {
     Azure,
     Node(Option<Result<NodeNews, ClusterError>>),
-    Drained(Result<Outcome, JoinError>),
+    Drained(Result<Option<Outcome>, JoinError>),
     Waited,
 }
 
@@ -107,8 +115,9 @@ impl Steward {
         }
     }
 
+    /// Runs for ever, or until it is asked to stop and nothing is under way any more.
     pub(super) async fn run(mut self) {
-        loop {
+        while !self.board.is_stopping() {
             self.board.tick(Loop::Steward);
             let look_again = self.look_after_node().await;
             let next_tick = self.clock.now().monotonic + TICK;
@@ -129,6 +138,11 @@ impl Steward {
                     }
                 }
             }
+        }
+        if let Some(running) = &mut self.drain {
+            running.stop();
+            // However it ended, the record says where the next start goes on.
+            let _ = finish(&mut self.drain).await;
         }
     }
 
@@ -254,10 +268,14 @@ impl Steward {
     fn drive_drain(&mut self, wanted: Option<DrainOrder>, stage: &Stage) {
         match (wanted, &mut self.drain) {
             (None, None) => {}
-            (None, Some(_)) => {
-                tracing::info!("The drain is stopped: {stage}");
-                self.drain = None;
+            (None, Some(running)) => {
+                if !running.stopping {
+                    tracing::info!("The drain is stopped: {stage}");
+                    running.stop();
+                }
             }
+            // Another can begin when what this one has asked for is answered.
+            (Some(_), Some(running)) if running.stopping => {}
             (Some(DrainOrder { events, order }), Some(running)) => {
                 running.events = events;
                 running.orders.give(order);
@@ -269,15 +287,16 @@ impl Steward {
                 let orders = Orders::new(order);
                 let task = tokio::spawn(drain(self.tools.clone(), self.node.name().to_owned(), orders.clone()));
                 let began = self.clock.now().monotonic;
-                self.drain = Some(RunningDrain { metrics, started_at, orders, events, began, task });
+                self.drain = Some(RunningDrain { metrics, started_at, orders, events, began, task, stopping: false });
             }
         }
     }
 
-    fn drain_ended(&mut self, outcome: Result<Outcome, JoinError>) {
+    fn drain_ended(&mut self, outcome: Result<Option<Outcome>, JoinError>) {
         let Some(running) = self.drain.take() else { return };
         let outcome = match outcome {
-            Ok(outcome) => outcome,
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return,
             Err(error) => {
                 // The record says that a drain is due, so the next plan starts another.
                 tracing::error!(%error, "The drain failed; starting it again");
@@ -335,7 +354,7 @@ fn vm_of_record(node: &NodeView) -> Option<VmName> {
     Record::from_annotation(node.record.as_deref()?).ok().map(|record| record.vm)
 }
 
-async fn finish(drain: &mut Option<RunningDrain>) -> Result<Outcome, JoinError> {
+async fn finish(drain: &mut Option<RunningDrain>) -> Result<Option<Outcome>, JoinError> {
     match drain {
         Some(running) => (&mut running.task).await,
         None => std::future::pending().await,

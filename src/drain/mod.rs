@@ -21,21 +21,31 @@ use crate::metrics::Metrics;
 /// For how many pods of a drain an Event is written; all of them are in the log.
 const MOST_PODS_TOLD: usize = 50;
 
-/// Gives a running drain its orders; the latest counts.
+/// Gives a running drain its orders; the latest counts, and none stops it.
 #[derive(Clone)]
 pub struct Orders {
-    latest: Arc<Mutex<Order>>,
+    latest: Arc<Mutex<Option<Order>>>,
     changed: Arc<Notify>,
 }
 
 impl Orders {
     /// The first order.
     pub fn new(order: Order) -> Self {
-        Self { latest: Arc::new(Mutex::new(order)), changed: Arc::new(Notify::new()) }
+        Self { latest: Arc::new(Mutex::new(Some(order))), changed: Arc::new(Notify::new()) }
     }
 
     /// Replaces the order, if it is another.
     pub fn give(&self, order: Order) {
+        self.replace(Some(order));
+    }
+
+    /// Asks for nothing more. Evictions that are under way are waited for: one that breaks off in the middle may keep
+    /// its disruption budget used up for two minutes.
+    pub fn stop(&self) {
+        self.replace(None);
+    }
+
+    fn replace(&self, order: Option<Order>) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if *latest != order {
             *latest = order;
@@ -43,7 +53,7 @@ impl Orders {
         }
     }
 
-    fn latest(&self) -> Order {
+    fn latest(&self) -> Option<Order> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -75,11 +85,12 @@ enum Happened {
     Waited,
 }
 
-/// Drains a node until it is empty or the deadline has come.
-pub async fn drain(tools: Tools, node: String, orders: Orders) -> Outcome {
+/// Drains a node until it is empty or the deadline has come; `None` if it was stopped.
+pub async fn drain(tools: Tools, node: String, orders: Orders) -> Option<Outcome> {
     let clock = tools.cluster.clock();
-    let mut drain = Drain::new(node.clone(), tools.own_pod.clone(), orders.latest(), clock.now());
-    let mut in_flight: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
+    let mut drain = Drain::new(node.clone(), tools.own_pod.clone(), orders.latest()?, clock.now());
+    let mut asking: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
+    let mut looking: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
     let mut watch: Option<BoxStream<'static, Result<PodNews, ClusterError>>> = None;
     let mut pods_told = 0;
     loop {
@@ -90,22 +101,30 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Outcome {
         tools.metrics.blocked_pods.set(i64::try_from(drain.blocked()).unwrap_or(i64::MAX));
         tools.metrics.remaining_pods.set(i64::try_from(drain.remaining()).unwrap_or(i64::MAX));
         if let Some(outcome) = step.outcome {
-            return outcome;
+            return Some(outcome);
         }
         for request in step.requests {
-            in_flight.push(send(tools.cluster.clone(), node.clone(), request));
+            let under_way = match request {
+                Request::Evict(_) | Request::Delete(_) => &mut asking,
+                Request::List | Request::Look(_) => &mut looking,
+            };
+            under_way.push(send(tools.cluster.clone(), node.clone(), request));
         }
         let happened = tokio::select! {
             biased;
             () = orders.changed.notified() => Happened::Ordered,
-            Some(done) = in_flight.next() => Happened::Done(done),
+            Some(done) = asking.next() => Happened::Done(done),
+            Some(done) = looking.next() => Happened::Done(done),
             news = next_news(&mut watch) => Happened::News(news),
             () = clock.sleep_until(step.wake) => Happened::Waited,
         };
         let now = clock.now();
         match happened {
             Happened::Waited => {}
-            Happened::Ordered => drain.reorder(orders.latest(), now),
+            Happened::Ordered => {
+                let Some(order) = orders.latest() else { break };
+                drain.reorder(order, now);
+            }
             Happened::Done(Done::Answered(uid, answer)) => drain.answered(&uid, &answer, now),
             Happened::Done(Done::Looked(uid, Ok(found))) => drain.looked(&uid, found, now),
             Happened::Done(Done::Looked(uid, Err(_))) => drain.look_failed(&uid, now),
@@ -113,7 +132,7 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Outcome {
                 drain.listed(pods, now);
                 // The old watch may be mute; a new one goes on from this list.
                 watch = None;
-                in_flight.push(open_watch(tools.cluster.clone(), node.clone(), version));
+                looking.push(open_watch(tools.cluster.clone(), node.clone(), version));
             }
             Happened::Done(Done::Listed(Err(error))) => {
                 tracing::warn!(%error, "Pods of the node could not be listed; trying again");
@@ -134,6 +153,15 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Outcome {
             }
         }
     }
+    while let Some(done) = asking.next().await {
+        if let Done::Answered(uid, answer) = done {
+            drain.answered(&uid, &answer, clock.now());
+        }
+    }
+    for report in drain.take_reports() {
+        tell(&tools, report, &mut pods_told);
+    }
+    None
 }
 
 fn send(cluster: Cluster, node: String, request: Request) -> BoxFuture<'static, Done> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use control_plane::harness::{Context, TestResult};
-use control_plane::{DisruptionBudget, Namespace, Stopping, Workload};
+use control_plane::{DisruptionBudget, Fault, Namespace, RequestMatcher, Stopping, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -138,11 +138,12 @@ pub(crate) async fn a_pod_in_a_vanishing_namespace_is_waited_for(context: Contex
     Ok(())
 }
 
-/// Twelve pods of which a budget lets two go at a time, so that a drain takes a while.
+/// Twelve pods on a server that takes its time for each eviction, so that a drain takes a while. No budget here: one
+/// that an eviction was charged to when its client died stays used up for two minutes.
 async fn in_waves(scene: &Scene) -> Result<Vec<Pod>, crate::scene::Anything> {
     let web = Workload::deployment("web", 12).stopping(Stopping::After(Duration::from_secs(1)));
     let pods = scene.running(&web, 12).await?;
-    DisruptionBudget::max_unavailable(&web, 2).create(&scene.namespace).await?;
+    scene.proxy.inject(RequestMatcher::any().path_ends_with("/eviction"), Fault::Delay(Duration::from_millis(600)));
     Ok(pods)
 }
 

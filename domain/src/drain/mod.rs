@@ -616,6 +616,11 @@ impl Drain {
         }
     }
 
+    /// What has happened since the last step, for a drain that will step no more.
+    pub fn take_reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.reports)
+    }
+
     /// Says what to do now.
     pub fn step(&mut self, now: Now) -> Step {
         let deadline = self.deadline(now);
@@ -625,14 +630,14 @@ impl Drain {
         let outcome = self.outcome(now, deadline);
         if outcome.is_some() {
             self.over = true;
-            let reports = std::mem::take(&mut self.reports);
+            let reports = self.take_reports();
             return Step { requests: Vec::new(), reports, wake: deadline, outcome };
         }
         let mut wake = deadline;
         let mut requests = Vec::new();
         self.step_list(now, &mut requests, &mut wake);
         self.step_pods(now, &mut requests, &mut wake);
-        Step { requests, reports: std::mem::take(&mut self.reports), wake, outcome: None }
+        Step { requests, reports: self.take_reports(), wake, outcome: None }
     }
 
     fn step_list(&mut self, now: Now, requests: &mut Vec<Request>, wake: &mut Monotonic) {
