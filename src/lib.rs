@@ -5,9 +5,8 @@
 //!
 //! - [`clock`] and [`metrics`]: what everything else stands on;
 //! - [`azure`] speaks to Azure, [`cluster`] to Kubernetes;
-//! - [`drain`] carries out a drain;
+//! - [`drain`] carries out a drain; [`serve`] answers probes and metrics, read only;
 //! - [`agent`] is the loop of the DaemonSet: observe, decide, act;
-//! - [`serve`] answers probes and metrics, read only;
 //! - [`cli`] has one file a subcommand.
 
 pub mod agent;

@@ -396,7 +396,8 @@ impl<'a> Planner<'a> {
                 self.announcements.push(self.sighting(event, &judgement));
             }
             let position = self.next.events.iter().position(|recorded| recorded.id == event.id);
-            if position.is_none() && judgement.action() == Action::None {
+            let wanted = judgement.action() > Action::None;
+            if position.is_none() && !wanted {
                 continue;
             }
             let mut recorded = match position {
@@ -408,22 +409,13 @@ impl<'a> Planner<'a> {
             self.apply(&mut recorded, event, judgement);
             match position {
                 // Its time had not come, and the policy has changed its mind.
-                Some(position) if recorded.ruling.is_none() && !self.is_waiting(&recorded) => {
+                Some(position) if recorded.ruling.is_none() && !wanted => {
                     drop(self.next.events.remove(position));
                 }
                 Some(position) => self.next.events[position] = recorded,
                 None => self.next.events.push(recorded),
             }
         }
-    }
-
-    fn is_waiting(&self, recorded: &RecordedEvent) -> bool {
-        let Situation { vm, sightings, policies, node, .. } = self.situation;
-        sightings.latest().is_some_and(|document| {
-            document
-                .events_of(vm)
-                .any(|event| event.id == recorded.id && policies.judge(&node.labels, event).action() > Action::None)
-        })
     }
 
     fn note_notice(&self, recorded: &mut RecordedEvent, event: &ScheduledEvent) {
@@ -453,8 +445,9 @@ impl<'a> Planner<'a> {
         }
         let start = start_of(&ruling, event, self.now.wall);
         if start <= self.now.wall {
-            // Nobody could act before its time came, and it is still listed: then it has come without notice.
-            if recorded.ruling.is_none() && recorded.not_before.is_some_and(|known| known <= self.now.wall) {
+            // Nobody could act before its time was over, and it is still listed: then it has come without notice.
+            let deadline = deadline_of(recorded.not_before, recorded.without_notice_since);
+            if recorded.ruling.is_none() && deadline.is_some_and(|deadline| deadline <= self.now.wall) {
                 recorded.not_before = None;
                 recorded.without_notice_since = Some(to_the_second(self.now.wall));
             }

@@ -1,7 +1,7 @@
 //! The role of the DaemonSet: watches the scheduled events of its own machine and looks after its own node.
 //!
-//! Two loops. [`poll`] asks Azure and never waits for Kubernetes; [`steward`] looks at what Azure and the node say,
-//! has [`domain::node_plan`] decide, and carries out the decision. They meet at the [`board::Board`].
+//! Two loops. `poll` asks Azure and never waits for Kubernetes; `steward` looks at what Azure and the node say, has
+//! [`domain::node_plan`] decide, and carries out the decision. They meet at the `board`.
 
 mod board;
 mod own_node;

@@ -1,6 +1,6 @@
 use super::pod::{Controller, Deletion};
 use super::*;
-use crate::policy::Treatment;
+use crate::policy::{Profile, Treatment};
 use crate::time::plus;
 
 const NODE: &str = "n1";

@@ -608,14 +608,16 @@ fn an_event_whose_time_came_while_nobody_could_act_still_gets_thirty_seconds() {
     let plan = life.poll(&[&event]);
     assert_eq!(deadline_in(&life, &plan), 30);
     // A person held it off.
-    let mut life = Life::new();
-    life.node.held = true;
-    let event = life.event("e1", "Terminate", "Scheduled", Some(60));
-    life.poll(&[&event]);
-    life.pass(100);
-    life.node.held = false;
-    let plan = life.poll(&[&event]);
-    assert_eq!(deadline_in(&life, &plan), 30);
+    for (status, in_seconds) in [("Scheduled", Some(60)), ("Started", None)] {
+        let mut life = Life::new();
+        life.node.held = true;
+        let event = life.event("e1", "Terminate", status, in_seconds);
+        life.poll(&[&event]);
+        life.pass(100);
+        life.node.held = false;
+        let plan = life.poll(&[&event]);
+        assert_eq!(deadline_in(&life, &plan), 30, "{status}");
+    }
 }
 
 #[test]

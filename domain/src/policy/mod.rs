@@ -1,6 +1,6 @@
 //! What an operator wants done about scheduled events: policies, their rules, and which rule applies to an event.
 //!
-//! A policy comes from a YAML file (see [`file`]) and is complete: whatever the file leaves out has been filled in.
+//! A policy comes from a YAML file (see [`mod@file`]) and is complete: whatever the file leaves out has been filled in.
 //! The first rule of a policy that matches an event wins. What it says is copied into a [`Ruling`], which is kept with
 //! the node from the first act on, so that a policy file that changes in the middle of an event changes nothing about
 //! that event.
