@@ -331,4 +331,18 @@ mod tests {
         let text = r#"{"version":1,"vm":"vm","claims":{"cordon":"ours","taint":"ours"},"events":[{"id":"e","type":"Reboot","source":"User","status":"Started","seenAt":"2026-04-11T22:00:00Z","approved":true}],"slot":7}"#;
         assert_eq!(Record::from_annotation(text).unwrap().to_annotation(), text);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_mangled_record_is_a_record_or_an_error(from in 0_usize..600, length in 0_usize..30, insert in "[ -~]{0,8}") {
+            let mut text: Vec<char> = record().to_annotation().chars().collect();
+            let from = from.min(text.len());
+            let to = (from + length).min(text.len());
+            text.splice(from..to, insert.chars());
+            let text: String = text.into_iter().collect();
+            if let Ok(record) = Record::from_annotation(&text) {
+                proptest::prop_assert_eq!(Record::from_annotation(&record.to_annotation()), Ok(record));
+            }
+        }
+    }
 }

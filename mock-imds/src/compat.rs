@@ -21,9 +21,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
+    answer::{JSON, TEXT, reply},
     clock::{Clock, later},
     seed::guid,
-    server::{JSON, TEXT, reply},
 };
 
 /// One row of the table of scenarios.

@@ -12,11 +12,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::{
+    answer::{JSON, reply},
+    error::MockError,
     event::{EventChange, EventSpec},
     fault::FaultSpec,
     mock::Mock,
-    server::{JSON, reply},
-    world::MockError,
 };
 
 /// A request that could not be carried out.

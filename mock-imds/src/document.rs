@@ -6,7 +6,11 @@ use jiff::{Timestamp, fmt::rfc2822::DateTimePrinter};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{clock::later, event::EventType, fault::FaultKind};
+use crate::{
+    clock::later,
+    event::{Entry, EventType},
+    fault::FaultKind,
+};
 
 /// An api-version of `/metadata/scheduledevents`, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,19 +58,6 @@ impl Version {
             EventType::Freeze | EventType::Reboot | EventType::Redeploy | EventType::Other(_) => true,
         }
     }
-}
-
-/// What a document says about one event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) id: String,
-    pub(crate) status: &'static str,
-    pub(crate) kind: EventType,
-    pub(crate) resources: Vec<String>,
-    pub(crate) not_before: Option<Timestamp>,
-    pub(crate) description: String,
-    pub(crate) source: &'static str,
-    pub(crate) duration_in_seconds: i64,
 }
 
 /// The fields in the order in which Azure writes them.

@@ -12,7 +12,7 @@ use serde_saphyr::Spanned;
 
 use crate::{
     clock::{Period, later},
-    event::unplaced,
+    place::unplaced,
 };
 
 /// How the service misbehaves.

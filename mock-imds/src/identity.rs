@@ -10,10 +10,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
+    answer::{JSON, reply},
     clock::later,
     instance::VERSIONS,
-    scenario::{Identity, Vm},
-    server::{JSON, Query, reply},
+    query::Query,
+    vm::{Identity, Vm},
 };
 
 /// The first api-version of this endpoint.

@@ -8,8 +8,9 @@ use axum::{http::StatusCode, response::Response};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    scenario::Vm,
-    server::{JSON, Query, TEXT, bad_request, bad_version, not_found, reply},
+    answer::{JSON, TEXT, bad_request, bad_version, not_found, reply},
+    query::Query,
+    vm::Vm,
 };
 
 /// The api-versions of the service, oldest first.

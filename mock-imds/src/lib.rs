@@ -10,19 +10,26 @@
 //! [imds]: https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
 //! [events]: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
 
+mod answer;
 mod clock;
 mod compat;
 mod control;
 mod document;
+mod error;
 mod event;
 mod fault;
 mod identity;
 mod instance;
 mod log;
+mod metadata;
 mod mock;
+mod place;
+mod query;
+mod router;
 mod scenario;
 mod seed;
 mod server;
+mod vm;
 mod world;
 
 /// Compiles and runs the example of the README.
@@ -32,10 +39,11 @@ pub struct Readme;
 
 pub use clock::{Clock, Period, SystemClock, TokioClock, Wait};
 pub use compat::Compatibility;
+pub use error::MockError;
 pub use event::{Event, EventChange, EventId, EventSource, EventSpec, EventType, Phase};
 pub use fault::{Endpoint, Fault, FaultId, FaultKind, FaultSpec, Status};
-pub use log::{Approval, Counters, LoggedRequest};
+pub use log::{Approval, Change, Counters, LoggedRequest};
 pub use mock::{Mock, State};
-pub use scenario::{IdCase, Identity, Scenario, ScenarioError, Settings, Vm};
+pub use scenario::{IdCase, Scenario, ScenarioError, Settings};
 pub use server::Server;
-pub use world::{Change, MockError};
+pub use vm::{Identity, Vm};

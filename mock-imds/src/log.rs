@@ -1,4 +1,4 @@
-//! What was asked and answered, and who approved what: a bounded memory with total counters.
+//! What was asked and answered, who approved what, and what happened: a bounded memory with total counters.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,6 +46,23 @@ pub struct Approval {
     pub event: EventId,
     /// Whether the event was approved, or had started, before.
     pub repeated: bool,
+}
+
+/// Something that happened on the timeline.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// Its number, from 1.
+    pub number: u64,
+    /// When it happened.
+    pub time: Timestamp,
+    /// In one word: `Scheduled`, `Started`, `Finished`, `Cancelled`, `Approved`, `Changed`, `Fault`, `Cleared` or
+    /// `Skipped` (a step that came too late).
+    pub what: &'static str,
+    /// The event that it happened to, if any.
+    pub event: Option<EventId>,
+    /// The rest, for people.
+    pub detail: String,
 }
 
 /// Totals, which nothing is dropped from.

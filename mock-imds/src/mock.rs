@@ -1,27 +1,27 @@
-//! The handle on a running mock: what a test, the control API and the program do with it.
+//! The handle on a running mock: what a test, the control API and the program do with it. How it is served stands in
+//! `router.rs`.
 
 use std::{
     borrow::Borrow,
     collections::BTreeMap,
-    fmt, io,
-    net::SocketAddr,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use axum::Router;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio::{net::TcpListener, sync::Notify};
+use tokio::sync::Notify;
 
 use crate::{
     clock::{Clock, remaining},
+    error::MockError,
     event::{Event, EventChange, EventId, EventSpec},
     fault::{Fault, FaultId, FaultSpec},
-    log::{Approval, Counters, LoggedRequest},
-    scenario::{Scenario, Vm},
-    server::{self, Server},
-    world::{Change, MockError, World},
+    log::{Approval, Change, Counters, LoggedRequest},
+    scenario::Scenario,
+    vm::Vm,
+    world::World,
 };
 
 /// A mock metadata service. Clones are handles on the same one.
@@ -225,27 +225,5 @@ impl Mock {
         // Wall time has no timer of its own; look again after a while, in case that the clock was set.
         let wait = next.unwrap_or(Duration::MAX).clamp(Duration::from_millis(1), Duration::from_hours(1));
         let _ = tokio::time::timeout(wait, self.shared.touched.notified()).await;
-    }
-
-    /// Everything: the metadata service under `/vm/NAME/` (and under `/` if there is one VM only), and the control API
-    /// under `/mock/`.
-    pub fn router(&self) -> Router {
-        server::router(self)
-    }
-
-    /// The metadata service as this VM sees it, and nothing else.
-    pub fn router_for(&self, vm: &str) -> Result<Router, MockError> {
-        let vm = Arc::clone(self.world().vm(vm)?);
-        Ok(server::router_for(self, vm))
-    }
-
-    /// Serves [`Mock::router`] on a socket until the returned handle is stopped or dropped.
-    pub fn serve(&self, listener: TcpListener) -> io::Result<Server> {
-        Server::spawn(listener, self.router())
-    }
-
-    /// Serves [`Mock::router`] on a free port of the loopback interface.
-    pub async fn serve_on_loopback(&self) -> io::Result<Server> {
-        self.serve(TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?)
     }
 }

@@ -238,3 +238,24 @@ fn event_types_without_a_rule_are_found() {
     let policy = policy("events: [{name: a, match: {type: [Reboot, Preempt]}, action: drain}]\n");
     assert_eq!(policy.types_without_rule(), ["Freeze", "Redeploy", "Terminate"]);
 }
+
+proptest::proptest! {
+    /// Whatever is cut out of a policy file, doubled or put into it: a policy or a mistake with its place, no panic.
+    #[test]
+    fn a_mangled_policy_file_is_a_policy_or_a_mistake_with_a_place(
+        from in 0_usize..2000,
+        length in 0_usize..40,
+        insert in "[ -~\n\t\u{e9}]{0,12}",
+    ) {
+        let mut text: Vec<char> = include_str!("../../../policies/spot.yaml").chars().collect();
+        let from = from.min(text.len());
+        let to = (from + length).min(text.len());
+        text.splice(from..to, insert.chars());
+        let text: String = text.into_iter().collect();
+        if let Err(error) = file::parse("p.yaml", &text) {
+            let lines = u64::try_from(text.lines().count()).unwrap() + 1;
+            proptest::prop_assert!((1..=lines).contains(&error.line) && error.column >= 1, "{}", error);
+            proptest::prop_assert!(!error.message.is_empty() && !error.message.contains('\n'), "{}", error);
+        }
+    }
+}
