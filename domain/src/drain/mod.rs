@@ -30,6 +30,9 @@ const FIRST_AT_ONCE: usize = 4;
 /// An answer that took longer has probably met others at its budget.
 const SLOW_ANSWER: Duration = Duration::from_millis(400);
 
+/// For how long a request without an answer holds up those for other pods of its controller.
+const HOLDS_UP_FOR: Duration = Duration::from_secs(1);
+
 /// How many evictions of one pod are asked for in [`ATTEMPT_WINDOW`] at the most.
 pub const MOST_ATTEMPTS: usize = 20;
 
@@ -483,7 +486,12 @@ impl Drain {
         }
         let open_at = self.phases_open_at(now);
         let mut of_controller: BTreeMap<String, usize> = BTreeMap::new();
-        for tracked in self.pods.values().filter(|tracked| tracked.in_flight.is_some()) {
+        // A request that has no answer for long is another matter, and holds up nobody.
+        let recent = |tracked: &&Tracked| {
+            tracked.in_flight.is_some()
+                && tracked.attempts.back().is_some_and(|sent| now.monotonic.since(*sent) < HOLDS_UP_FOR)
+        };
+        for tracked in self.pods.values().filter(recent) {
             if let Some(controller) = &tracked.pod.controller_uid {
                 *of_controller.entry(controller.clone()).or_default() += 1;
             }
@@ -520,6 +528,7 @@ impl Drain {
                 let at_once = self.at_once.get(controller).copied().unwrap_or(FIRST_AT_ONCE);
                 let under_way = of_controller.entry(controller.clone()).or_default();
                 if *under_way >= at_once {
+                    *wake = (*wake).min(now.monotonic + HOLDS_UP_FOR);
                     continue;
                 }
                 *under_way += usize::from(room > 0);

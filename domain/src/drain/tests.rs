@@ -330,6 +330,21 @@ fn pods_of_one_controller_are_asked_a_few_at_a_time_more_while_that_goes_well_an
 }
 
 #[test]
+fn a_request_without_an_answer_does_not_hold_up_the_other_pods_of_its_controller_for_long() {
+    let pods: Vec<Pod> =
+        (0..3).map(|index| Pod { controller_uid: Some("web".into()), ..pod(&format!("p{index}")) }).collect();
+    let (mut drain, _) = listed(drain(900, AtDeadline::Leave), &pods);
+    for pod in &pods {
+        drain.answered(&pod.uid, &budget(), start());
+    }
+    let then = start().advanced(secs(2));
+    let one = drain.step(then);
+    assert_eq!(told(&one).len(), 1);
+    assert_eq!(one.wake.since(then.monotonic), secs(1));
+    assert_eq!(told(&drain.step(then.advanced(secs(1)))).len(), 1, "the first is still not answered");
+}
+
+#[test]
 fn the_pods_that_need_longest_to_stop_are_asked_first() {
     let slow = Pod { grace: secs(120), ..pod("z-slow") };
     let (_, step) = listed(drain(900, AtDeadline::Leave), &[pod("a"), slow, pod("b")]);

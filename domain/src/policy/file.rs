@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -271,9 +270,9 @@ impl ProfileFile {
         let Self { timeout, margin, at_deadline, bare, empty_dir, phases } = self;
         let defaults = Profile::default();
         if let Some(timeout) = &timeout
-            && timeout.value.0 < Duration::from_secs(1)
+            && timeout.value.0.is_zero()
         {
-            return Err(fault(timeout, "a drain needs a `timeout` of 1s at least: pods stop in whole seconds"));
+            return Err(fault(timeout, "with `timeout: 0s` nothing would be evicted: give it time"));
         }
         if let Some(margin) = &margin
             && margin.value.0.is_zero()
@@ -313,9 +312,9 @@ fn into_phases(phases: Spanned<Vec<PhaseFile>>) -> Result<Vec<Phase>, Fault> {
             return Err(fault(&priority, "phases are listed by ascending `priority`"));
         }
         if let Some(grace) = &grace
-            && grace.value.0 < Duration::from_secs(1)
+            && grace.value.0.is_zero()
         {
-            return Err(fault(grace, "a phase gives its pods a `grace` of 1s at least"));
+            return Err(fault(grace, "a `grace` of 0s would remove pods without stopping them: give them time"));
         }
         checked.push(Phase { priority: priority.value, grace: grace.map(|grace| grace.value.0) });
     }

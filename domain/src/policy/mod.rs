@@ -96,7 +96,7 @@ pub enum Treatment {
 pub struct Phase {
     /// The lowest priority of the phase. Pods below the lowest phase belong to the lowest.
     pub priority: i32,
-    /// The longest grace that a pod of this phase is given, and the time kept for the phase before the deadline.
+    /// The longest grace that a pod of this phase is given, in whole seconds and one at least, and the time kept for the phase before the deadline.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
     pub grace: Option<Duration>,
 }

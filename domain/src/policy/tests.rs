@@ -183,10 +183,13 @@ fn a_mistake_is_answered_with_its_place_and_what_would_be_right() {
 #[test]
 fn durations_may_be_fractions_of_a_second() {
     let policy = policy(
-        "events: [{name: a, action: drain, start: {atMost: 250ms}}]\ndrain: {profiles: {default: {margin: 100ms}}}\n",
+        "events: [{name: a, match: {duration: {below: 1500ms}}, action: drain, start: {atMost: 250ms}}]
+drain: {profiles: {default: {margin: 100ms, timeout: 800ms, phases: [{priority: 0, grace: 500ms}]}}}
+",
     );
     assert_eq!(policy.rules[0].start_at_most, Some(Duration::from_millis(250)));
     assert_eq!(policy.profiles["default"].margin, Some(Duration::from_millis(100)));
+    assert_eq!(policy.profiles["default"].phases[0].grace, Some(Duration::from_millis(500)));
 }
 
 #[test]
