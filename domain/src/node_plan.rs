@@ -86,7 +86,7 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Who wrote that last, as far as the API server knows.
+    /// Who wrote the cordon that is there, as far as the API server knows.
     pub cordon_manager: Option<String>,
     /// Whether its condition `Ready` is `True`.
     pub ready: bool,
@@ -304,23 +304,25 @@ fn unreadable(situation: &Situation<'_>, error: RecordError) -> Plan {
 /// An event that calls for a drain.
 struct Call {
     event: EventId,
+    ruled_at: Option<Timestamp>,
     deadline: Timestamp,
     profile: Profile,
 }
 
 impl Call {
-    /// The call of an event for a drain that began at `started_at`; `None` if it needs none, or has had it.
+    /// The call of an event for a drain that began at `started_at`; `None` if it calls for none, or has had it.
     fn of(event: &RecordedEvent, started_at: Timestamp) -> Option<Self> {
+        if event.drained.is_some() { None } else { Self::had_or_not(event, started_at) }
+    }
+
+    fn had_or_not(event: &RecordedEvent, started_at: Timestamp) -> Option<Self> {
         let ruling = event.ruling.as_ref().filter(|ruling| ruling.action == Action::Drain)?;
-        if event.drained.is_some() {
-            return None;
-        }
         let deadline = deadline_of(event.not_before, event.without_notice_since)?;
         let profile = ruling.profile.clone().unwrap_or_default();
         // A timeout counts from when the event joined the drain.
         let joined_at = event.ruled_at.map_or(started_at, |ruled_at| ruled_at.max(started_at));
         let deadline = profile.timeout.map_or(deadline, |timeout| deadline.min(plus(joined_at, timeout)));
-        Some(Self { event: event.id.clone(), deadline, profile })
+        Some(Self { event: event.id.clone(), ruled_at: event.ruled_at, deadline, profile })
     }
 }
 
@@ -447,7 +449,7 @@ impl<'a> Planner<'a> {
         if start <= self.now.wall {
             // Nobody could act before its time was over, and it is still listed: then it has come without notice.
             let deadline = deadline_of(recorded.not_before, recorded.without_notice_since);
-            if recorded.ruling.is_none() && deadline.is_some_and(|deadline| deadline <= self.now.wall) {
+            if fixed < Action::Drain && deadline.is_some_and(|deadline| deadline <= self.now.wall) {
                 recorded.not_before = None;
                 recorded.without_notice_since = Some(to_the_second(self.now.wall));
             }
@@ -500,9 +502,6 @@ impl<'a> Planner<'a> {
 
     /// The drain that the events call for, and the record of it.
     fn order_drain(&mut self) -> Option<DrainOrder> {
-        if self.situation.node.held {
-            return None;
-        }
         self.try_again_where_the_deadline_moved_away();
         let running =
             self.next.drain.as_ref().filter(|drain| drain.finished_at.is_none()).map(|drain| drain.started_at);
@@ -515,6 +514,14 @@ impl<'a> Planner<'a> {
             }
             return None;
         };
+        if self.situation.node.held {
+            return None;
+        }
+        // An event that came after the cordon was given up is another reason for it.
+        if calling.iter().any(|call| self.next.uncordoned_at.is_some_and(|given_up| call.ruled_at > Some(given_up))) {
+            self.next.cordon_restored = 0;
+            self.next.uncordoned_at = None;
+        }
         // The most urgent event says how the drain is done; of some that come at about the same time, the hardest.
         let profile = calling
             .iter()
@@ -531,8 +538,9 @@ impl<'a> Planner<'a> {
             let key = format!("drain/{started_at}/start");
             self.on_write.push(Announcement { key, reason: "NodeDrainStart".into(), warning: false, note });
         }
-        self.next.drain =
-            Some(DrainRecord { started_at, deadline, finished_at: None, left: Vec::new(), left_count: 0 });
+        let mut recorded = self.next.drain.take().filter(|_| running.is_some());
+        recorded.get_or_insert_with(|| DrainRecord::new(started_at, deadline)).deadline = deadline;
+        self.next.drain = recorded;
         let uncordoned_at = self.next.uncordoned_at;
         Some(DrainOrder { events, order: Order { profile, started_at, deadline, uncordoned_at } })
     }
@@ -542,13 +550,9 @@ impl<'a> Planner<'a> {
     fn try_again_where_the_deadline_moved_away(&mut self) {
         let Some(drain) = self.next.drain.as_ref().filter(|drain| drain.finished_at.is_some()) else { return };
         for event in &mut self.next.events {
-            let profile = event.ruling.as_ref().and_then(|ruling| ruling.profile.as_ref());
-            let timed_out = profile
-                .and_then(|profile| profile.timeout)
-                .is_some_and(|timeout| plus(drain.started_at, timeout) <= drain.deadline);
-            let moved_away = deadline_of(event.not_before, event.without_notice_since)
-                .is_some_and(|deadline| deadline > drain.deadline && deadline > self.now.wall);
-            if event.drained == Some(DrainResult::Incomplete) && moved_away && !timed_out {
+            let deadline = Call::had_or_not(event, drain.started_at).map(|call| call.deadline);
+            let moved_away = deadline.is_some_and(|deadline| deadline > drain.deadline && deadline > self.now.wall);
+            if event.drained == Some(DrainResult::Incomplete) && moved_away {
                 event.drained = None;
             }
         }
@@ -585,14 +589,13 @@ impl<'a> Planner<'a> {
         if node.unschedulable {
             return None;
         }
-        let by = node.cordon_manager.as_deref().map_or(String::new(), |manager| format!(" ({manager})"));
         let restored = self.next.cordon_restored;
         if drain_called_for && restored < MOST_CORDONS_RESTORED {
             self.next.cordon_restored += 1;
             self.next.claims.cordon = Some(Claim::Ours);
             let times = restored + 1;
             let note = format!(
-                "Someone{by} uncordoned the node during its drain: cordoned again ({times} of {MOST_CORDONS_RESTORED} times)."
+                "Someone uncordoned the node during its drain: cordoned again ({times} of {MOST_CORDONS_RESTORED} times)."
             );
             self.tell_cordon(&format!("restored-{times}"), true, &note);
             return Some(true);
@@ -601,9 +604,9 @@ impl<'a> Planner<'a> {
             // From here on the node is theirs: a later cordon is not ours to take away.
             self.next.claims.cordon = Some(Claim::Foreign);
             self.next.uncordoned_at = Some(to_the_second(self.now.wall));
-            let note = format!(
-                "Someone{by} uncordoned the node while its event is still listed; it stays so. New pods may be lost."
-            );
+            let note =
+                "Someone uncordoned the node while its event is still listed; it stays so. New pods may be lost."
+                    .into();
             let key = format!("{}/uncordoned/{restored}/{claim:?}", self.first_event());
             self.on_write.push(Announcement { key, reason: "NodeUncordoned".into(), warning: true, note });
         }

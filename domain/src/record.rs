@@ -178,6 +178,15 @@ pub struct DrainRecord {
     /// How many pods stayed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_count: u32,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl DrainRecord {
+    /// A drain that is running.
+    pub fn new(started_at: Timestamp, deadline: Timestamp) -> Self {
+        Self { started_at, deadline, finished_at: None, left: Vec::new(), left_count: 0, unknown: Unknown::new() }
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
@@ -280,13 +289,8 @@ mod tests {
         let document = crate::scheduled_event::decode(body.as_bytes()).unwrap();
         let event = RecordedEvent::new(&document.events[0], at);
         record.events.push(RecordedEvent { not_before: Some(at), drained: Some(DrainResult::Incomplete), ..event });
-        record.drain = Some(DrainRecord {
-            started_at: at,
-            deadline: at,
-            finished_at: Some(at),
-            left: vec!["prod/db-1".into()],
-            left_count: 1,
-        });
+        let left = vec!["prod/db-1".into()];
+        record.drain = Some(DrainRecord { finished_at: Some(at), left, left_count: 1, ..DrainRecord::new(at, at) });
         record
     }
 
@@ -328,7 +332,7 @@ mod tests {
 
     #[test]
     fn what_another_version_has_written_beside_is_kept() {
-        let text = r#"{"version":1,"vm":"vm","claims":{"cordon":"ours","taint":"ours"},"events":[{"id":"e","type":"Reboot","source":"User","status":"Started","seenAt":"2026-04-11T22:00:00Z","approved":true}],"slot":7}"#;
+        let text = r#"{"version":1,"vm":"vm","claims":{"cordon":"ours","taint":"ours"},"events":[{"id":"e","type":"Reboot","source":"User","status":"Started","seenAt":"2026-04-11T22:00:00Z","approved":true}],"drain":{"startedAt":"2026-04-11T22:00:00Z","deadline":"2026-04-11T22:00:00Z","slot":"a"},"slot":7}"#;
         assert_eq!(Record::from_annotation(text).unwrap().to_annotation(), text);
     }
 

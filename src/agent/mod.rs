@@ -84,17 +84,23 @@ pub async fn run(settings: Settings, clock: Clock, stop: impl Future<Output = ()
     let polling = poll::poll(imds, Arc::clone(&board), clock, poll_interval, node.clone());
     let tools = crate::drain::Tools { cluster, recorder, metrics, own_pod };
     let mut steward = tokio::spawn(steward::Steward::new(tools, Arc::clone(&board), node, policies, dry_run).run());
+    let mut recording = tokio::spawn(recording);
     tokio::select! {
         biased;
         () = stop => {}
         ended = supervised("poll loop", tokio::spawn(polling)) => return Err(ended),
         ended = supervised("steward", &mut steward) => return Err(ended),
-        ended = supervised("recorder", tokio::spawn(recording)) => return Err(ended),
+        ended = supervised("recorder", &mut recording) => return Err(ended),
         ended = supervised("HTTP server", tokio::spawn(async { drop(serving.await) })) => return Err(ended),
     }
     tracing::info!("Stopping; the node stays as it is, and the next start goes on from its record");
     board.stop();
-    if tokio::time::timeout(STOPS_WITHIN, steward).await.is_err() {
+    let winding_up = async {
+        // The steward waits for the evictions that are under way; the recorder ends when nobody tells it anything more.
+        let _ = steward.await;
+        let _ = recording.await;
+    };
+    if tokio::time::timeout(STOPS_WITHIN, winding_up).await.is_err() {
         tracing::warn!("Stopped before everything that was asked for was answered");
     }
     Ok(())

@@ -63,6 +63,7 @@ pub(super) struct OwnNode {
     watch: Option<BoxStream<'static, Result<NodeNews, ClusterError>>>,
     watch_began: Monotonic,
     reading: Patience,
+    watching: Patience,
     provider_id_checked: bool,
 }
 
@@ -79,6 +80,7 @@ impl OwnNode {
             watch: None,
             watch_began: Monotonic::default(),
             reading: Patience::default(),
+            watching: Patience::default(),
             provider_id_checked: false,
         }
     }
@@ -106,13 +108,14 @@ impl OwnNode {
 
     /// The node as it is, read and watched if need be; or when to try again.
     pub(super) async fn read(&mut self, concerned: bool) -> Result<ReadNode, Monotonic> {
-        let watched = self.watch.is_some() || (self.clean && !concerned);
-        if let Some(node) = self.node.as_ref().filter(|_| watched) {
+        let now = self.clock.now().monotonic;
+        let wants_watch = self.watch.is_none() && (concerned || !self.clean) && self.watching.wait(now).is_none();
+        if let Some(node) = self.node.as_ref().filter(|_| !wants_watch) {
             return Ok(node.clone());
         }
-        let until = match self.read_again() {
+        let until = match self.reading.wait(now) {
             Some(until) => until,
-            None => match self.read_and_watch(concerned).await {
+            None => match self.look_and_watch(concerned).await {
                 Ok(()) => Monotonic::default(),
                 Err(error) => {
                     let hint = if error.is_not_found() { "; is NODE_NAME or --node right?" } else { "" };
@@ -127,24 +130,26 @@ impl OwnNode {
         self.node.clone().ok_or(until)
     }
 
-    /// When to read again what could not be read or watched.
+    /// When to read or watch again what could not be read or watched.
     pub(super) fn read_again(&self) -> Option<Monotonic> {
-        self.reading.wait(self.clock.now().monotonic)
+        let now = self.clock.now().monotonic;
+        let watching = self.watching.wait(now).filter(|_| self.watch.is_none());
+        self.reading.wait(now).into_iter().chain(watching).min()
     }
 
-    async fn read_and_watch(&mut self, concerned: bool) -> Result<(), ClusterError> {
+    async fn look_and_watch(&mut self, concerned: bool) -> Result<(), ClusterError> {
         let read = self.cluster.get_node(&self.name).await.inspect_err(|error| {
             if error.is_not_found() {
                 self.lose();
             }
         })?;
+        self.reading.succeeded();
         let version = read.view.resource_version.clone();
         self.know(read);
-        if self.watch.is_none() && (concerned || !self.clean) {
+        let now = self.clock.now().monotonic;
+        if self.watch.is_none() && (concerned || !self.clean) && self.watching.wait(now).is_none() {
             self.watch = Some(self.cluster.watch_node(&self.name, &version));
-            self.watch_began = self.clock.now().monotonic;
-        } else {
-            self.reading.succeeded();
+            self.watch_began = now;
         }
         Ok(())
     }
@@ -177,7 +182,7 @@ impl OwnNode {
     pub(super) fn take(&mut self, news: Option<Result<NodeNews, ClusterError>>) -> bool {
         match news {
             Some(Ok(NodeNews::Changed(node))) => {
-                self.reading.succeeded();
+                self.watching.succeeded();
                 // A watch may still tell of versions before our own last write, and after one of unknown outcome only
                 // a new look tells what came of it.
                 let known = self.node.as_ref().map(|node| node.view.resource_version.as_str());
@@ -185,7 +190,7 @@ impl OwnNode {
                     self.know(*node);
                 }
             }
-            Some(Ok(NodeNews::Alive)) => self.reading.succeeded(),
+            Some(Ok(NodeNews::Alive)) => self.watching.succeeded(),
             Some(Ok(NodeNews::Deleted)) => {
                 tracing::warn!(node = self.name, "The Node was deleted");
                 self.lose();
@@ -204,7 +209,7 @@ impl OwnNode {
         self.watch = None;
         let now = self.clock.now().monotonic;
         if now.since(self.watch_began) < WATCH_WORKED {
-            self.reading.failed(now);
+            self.watching.failed(now);
         }
     }
 

@@ -6,7 +6,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::drain::Outcome;
 use domain::node_plan::{
     Announcement, DrainOrder, FinishedDrain, NodeView, NodeWrite, Sightings, Situation, Stage, plan,
 };
@@ -23,7 +22,7 @@ use crate::clock::Clock;
 use crate::cluster::ClusterError;
 use crate::cluster::node::NodeNews;
 use crate::cluster::recorder::{Subject, Tale};
-use crate::drain::{Orders, Tools, drain};
+use crate::drain::{Ended, Orders, Tools, drain};
 use crate::metrics::{EventLabels, Metrics};
 
 /// How often a write that met a conflict is planned anew at once; anyone's cordon makes the next write meet one.
@@ -44,15 +43,8 @@ struct RunningDrain {
     orders: Orders,
     events: Vec<EventId>,
     began: Monotonic,
-    task: JoinHandle<Option<Outcome>>,
+    task: JoinHandle<Ended>,
     stopping: bool,
-}
-
-impl RunningDrain {
-    fn stop(&mut self) {
-        self.stopping = true;
-        self.orders.stop();
-    }
 }
 
 impl Drop for RunningDrain {
@@ -65,7 +57,7 @@ impl Drop for RunningDrain {
 enum Happened {
     Azure,
     Node(Option<Result<NodeNews, ClusterError>>),
-    Drained(Result<Option<Outcome>, JoinError>),
+    Drained(Result<Ended, JoinError>),
     Waited,
 }
 
@@ -87,12 +79,16 @@ pub(super) struct Steward {
     dry_run: bool,
     node: OwnNode,
     drain: Option<RunningDrain>,
+    /// What stopped drains have asked for and still wait for.
+    winding_down: Vec<JoinHandle<()>>,
     finished: Option<FinishedDrain>,
     writing: Patience,
+    /// With another writer who takes back what we write.
+    fighting: Patience,
     stage: Stage,
     told: VecDeque<String>,
     counted: BTreeSet<EventId>,
-    would_write: Option<NodeWrite>,
+    would_write: Option<(Option<bool>, &'static str)>,
 }
 
 impl Steward {
@@ -106,8 +102,10 @@ impl Steward {
             policies,
             dry_run,
             drain: None,
+            winding_down: Vec::new(),
             finished: None,
             writing: Patience::default(),
+            fighting: Patience::default(),
             stage: Stage::Idle,
             told: VecDeque::new(),
             counted: BTreeSet::new(),
@@ -134,15 +132,19 @@ impl Steward {
                 Happened::Drained(outcome) => self.drain_ended(outcome),
                 Happened::Node(news) => {
                     if !self.node.take(news) {
-                        self.drain = None;
+                        self.stop_drain();
                     }
                 }
             }
         }
-        if let Some(running) = &mut self.drain {
-            running.stop();
+        if self.drain.is_some() {
+            self.stop_drain();
+            let ended = finish(&mut self.drain).await;
+            self.drain_ended(ended);
+        }
+        for task in self.winding_down {
             // However it ended, the record says where the next start goes on.
-            let _ = finish(&mut self.drain).await;
+            let _ = task.await;
         }
     }
 
@@ -150,6 +152,10 @@ impl Steward {
     async fn look_after_node(&mut self) -> Option<Monotonic> {
         let mut conflicts = 0;
         for _ in 0..MOST_ROUNDS {
+            self.board.tick(Loop::Steward);
+            if self.board.is_stopping() {
+                return None;
+            }
             let sightings = self.board.sightings();
             let vm = self.board.vm();
             self.counted.retain(|id| !sightings.is_gone(id));
@@ -176,12 +182,11 @@ impl Steward {
             });
             self.drive_drain(plan.drain.filter(|_| !self.dry_run), &plan.stage);
             let written = match plan.write {
-                None => {
-                    self.finished = None;
-                    Written::Nothing
-                }
+                // What has ended is in the record; what was held back for that can go on.
+                None if self.finished.take().is_some() => Written::PlanAgain,
+                None => Written::Nothing,
                 Some(write) if self.dry_run => {
-                    self.would_write(write);
+                    self.would_write(&write, &plan.stage);
                     Written::Nothing
                 }
                 Some(write) => self.write(&node, &write, &mut conflicts).await,
@@ -196,13 +201,14 @@ impl Steward {
             }
         }
         // Someone changes the node as fast as we do; the loop must go on listening meanwhile.
-        Some(self.writing.failed(self.clock.now().monotonic))
+        Some(self.fighting.failed(self.clock.now().monotonic))
     }
 
     /// Nothing concerns the node: everything that costs the API server something is let go.
     fn rest(&mut self) {
         self.node.rest();
-        self.drain = None;
+        self.stop_drain();
+        self.fighting.succeeded();
         self.finished = None;
         self.would_write = None;
         self.enter(Stage::Idle);
@@ -230,7 +236,8 @@ impl Steward {
     }
 
     async fn write(&mut self, node: &NodeView, write: &NodeWrite, conflicts: &mut u32) -> Written {
-        if let Some(until) = self.writing.wait(self.clock.now().monotonic) {
+        let now = self.clock.now().monotonic;
+        if let Some(until) = self.writing.wait(now).max(self.fighting.wait(now)) {
             return Written::Later(until);
         }
         match self.node.write(write).await {
@@ -251,8 +258,10 @@ impl Steward {
         }
     }
 
-    fn would_write(&mut self, write: NodeWrite) {
-        if self.would_write.as_ref() == Some(&write) {
+    fn would_write(&mut self, write: &NodeWrite, stage: &Stage) {
+        // The rest of a record that is never written is another at every look.
+        let told = (write.unschedulable, stage.word());
+        if self.would_write == Some(told) {
             return;
         }
         let cordon = match write.unschedulable {
@@ -262,7 +271,15 @@ impl Steward {
         };
         let record = write.record.as_deref().unwrap_or("none");
         tracing::info!(record, "Dry run: would {cordon}write the record");
-        self.would_write = Some(write);
+        self.would_write = Some(told);
+    }
+
+    /// Stops the drain that is running, if any; its task ends at once and hands over what is under way.
+    fn stop_drain(&mut self) {
+        if let Some(running) = self.drain.as_mut().filter(|running| !running.stopping) {
+            running.stopping = true;
+            running.orders.stop();
+        }
     }
 
     fn drive_drain(&mut self, wanted: Option<DrainOrder>, stage: &Stage) {
@@ -271,12 +288,13 @@ impl Steward {
             (None, Some(running)) => {
                 if !running.stopping {
                     tracing::info!("The drain is stopped: {stage}");
-                    running.stop();
                 }
+                self.stop_drain();
             }
-            // Another can begin when what this one has asked for is answered.
+            // It ends in a moment; then the next look starts another.
             (Some(_), Some(running)) if running.stopping => {}
             (Some(DrainOrder { events, order }), Some(running)) => {
+                running.started_at = order.started_at;
                 running.events = events;
                 running.orders.give(order);
             }
@@ -292,11 +310,15 @@ impl Steward {
         }
     }
 
-    fn drain_ended(&mut self, outcome: Result<Option<Outcome>, JoinError>) {
+    fn drain_ended(&mut self, ended: Result<Ended, JoinError>) {
         let Some(running) = self.drain.take() else { return };
-        let outcome = match outcome {
-            Ok(Some(outcome)) => outcome,
-            Ok(None) => return,
+        let outcome = match ended {
+            Ok(Ended::Over(outcome)) => outcome,
+            Ok(Ended::Stopped(under_way)) => {
+                self.winding_down.retain(|task| !task.is_finished());
+                self.winding_down.push(tokio::spawn(under_way));
+                return;
+            }
             Err(error) => {
                 // The record says that a drain is due, so the next plan starts another.
                 tracing::error!(%error, "The drain failed; starting it again");
@@ -354,7 +376,7 @@ fn vm_of_record(node: &NodeView) -> Option<VmName> {
     Record::from_annotation(node.record.as_deref()?).ok().map(|record| record.vm)
 }
 
-async fn finish(drain: &mut Option<RunningDrain>) -> Result<Option<Outcome>, JoinError> {
+async fn finish(drain: &mut Option<RunningDrain>) -> Result<Ended, JoinError> {
     match drain {
         Some(running) => (&mut running.task).await,
         None => std::future::pending().await,

@@ -39,8 +39,8 @@ impl Orders {
         self.replace(Some(order));
     }
 
-    /// Asks for nothing more. Evictions that are under way are waited for: one that breaks off in the middle may keep
-    /// its disruption budget used up for two minutes.
+    /// Asks for nothing more. Evictions that are under way must be waited for (see [`Ended`]): one that breaks off in the
+    /// middle may keep its disruption budget used up for two minutes.
     pub fn stop(&self) {
         self.replace(None);
     }
@@ -85,10 +85,19 @@ enum Happened {
     Waited,
 }
 
-/// Drains a node until it is empty or the deadline has come; `None` if it was stopped.
-pub async fn drain(tools: Tools, node: String, orders: Orders) -> Option<Outcome> {
+/// How a drain's task ended.
+pub enum Ended {
+    /// The drain is over.
+    Over(Outcome),
+    /// It was stopped. What is under way is to be waited for, beside everything else.
+    Stopped(BoxFuture<'static, ()>),
+}
+
+/// Drains a node until it is empty or the deadline has come, or until it is stopped.
+pub async fn drain(tools: Tools, node: String, orders: Orders) -> Ended {
     let clock = tools.cluster.clock();
-    let mut drain = Drain::new(node.clone(), tools.own_pod.clone(), orders.latest()?, clock.now());
+    let Some(order) = orders.latest() else { return Ended::Stopped(Box::pin(async {})) };
+    let mut drain = Drain::new(node.clone(), tools.own_pod.clone(), order, clock.now());
     let mut asking: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
     let mut looking: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
     let mut watch: Option<BoxStream<'static, Result<PodNews, ClusterError>>> = None;
@@ -101,7 +110,7 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Option<Outcome
         tools.metrics.blocked_pods.set(i64::try_from(drain.blocked()).unwrap_or(i64::MAX));
         tools.metrics.remaining_pods.set(i64::try_from(drain.remaining()).unwrap_or(i64::MAX));
         if let Some(outcome) = step.outcome {
-            return Some(outcome);
+            return Ended::Over(outcome);
         }
         for request in step.requests {
             let under_way = match request {
@@ -153,15 +162,16 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Option<Outcome
             }
         }
     }
-    while let Some(done) = asking.next().await {
-        if let Done::Answered(uid, answer) = done {
-            drain.answered(&uid, &answer, clock.now());
+    Ended::Stopped(Box::pin(async move {
+        while let Some(done) = asking.next().await {
+            if let Done::Answered(uid, answer) = done {
+                drain.answered(&uid, &answer, clock.now());
+            }
         }
-    }
-    for report in drain.take_reports() {
-        tell(&tools, report, &mut pods_told);
-    }
-    None
+        for report in drain.take_reports() {
+            tell(&tools, report, &mut pods_told);
+        }
+    }))
 }
 
 fn send(cluster: Cluster, node: String, request: Request) -> BoxFuture<'static, Done> {

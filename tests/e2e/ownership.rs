@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use control_plane::harness::{Context, TestResult};
-use control_plane::{DisruptionBudget, Stopping, Workload};
+use control_plane::{DisruptionBudget, Fault, RecordedRequest, RequestMatcher, Stopping, Workload};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
 use mock_imds::EventSpec;
@@ -44,12 +44,18 @@ pub(crate) async fn a_cancelled_event_stops_the_drain_and_gives_the_node_back(co
     let mut scene = Scene::new(&context, "cancelled").await?;
     let web = Workload::deployment("web", 10).stopping(Stopping::After(Duration::from_secs(2)));
     scene.running(&web, 10).await?;
-    DisruptionBudget::max_unavailable(&web, 1).create(&scene.namespace).await?;
+    // Slow answers, so that some evictions are under way when the event is cancelled.
+    scene.proxy.inject(RequestMatcher::any().path_ends_with("/eviction"), Fault::Delay(Duration::from_millis(2500)));
     scene.start_agent()?;
     let id = scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
-    scene.until_accepted(1).await?;
+    let asked = |requests: &[RecordedRequest]| requests.iter().any(|one| one.path.ends_with("/eviction"));
+    scene.proxy.wait_for("an eviction under way", SOON, asked).await?;
     scene.imds.cancel(&id)?;
     scene.until_given_back(SOON).await?;
+    let answered = |requests: &[RecordedRequest]| {
+        requests.iter().filter(|one| one.path.ends_with("/eviction")).all(|one| one.status.is_some())
+    };
+    scene.proxy.wait_for("every eviction that was under way to be answered", SOON, answered).await?;
     let evicted = scene.evictions().iter().filter(|request| is_success(request)).count();
     assert!(evicted < 10, "the others stay");
     let requests = scene.evictions().len();

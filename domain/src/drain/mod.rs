@@ -23,6 +23,9 @@ use pod::{Kept, Pod, PodName, PodUid, Standing};
 /// in about 10 ms, so more would only cost memory.
 pub const MOST_IN_FLIGHT: usize = 16;
 
+/// How many are under way with those that the server sits on: each holds a connection.
+const MOST_WITH_HANGING: usize = 64;
+
 /// How many requests for pods of one controller are under way at first. They probably share a disruption budget, and the
 /// API server makes evictions that meet at one budget wait for half a second each, up to twenty times.
 const FIRST_AT_ONCE: usize = 4;
@@ -45,13 +48,11 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 /// For how long the node must look empty: a pod that the scheduler bound just before the cordon appears late.
 pub const EMPTY_FOR: Duration = Duration::from_secs(5);
 
-/// An eviction that a short notice leaves no time for is given up sooner, so that the pod can still be deleted.
-const HURRIED_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// Notice below which every second counts: timeouts are short, and a mute watch is not trusted for long.
+/// Notice below which every second counts: a mute watch is not trusted for long.
 const SHORT_NOTICE: Duration = Duration::from_secs(60);
 
-/// What a drain that comes after its deadline is given, as long as the machine is still there.
+/// What a drain that comes after its deadline is given, as long as the machine is still there; half of it for evictions,
+/// half for deletions.
 const LAST_EFFORT: Duration = Duration::from_secs(5);
 
 /// The API server's clock may be ahead of ours by so much without a pod's being taken for too slow.
@@ -93,7 +94,7 @@ struct Tracked {
     forced: bool,
     shortened: bool,
     look_first: bool,
-    delete_instead: bool,
+    namespace_ends: bool,
     blocked_by: Option<Blocker>,
 }
 
@@ -108,7 +109,7 @@ impl Tracked {
             forced: false,
             shortened: false,
             look_first: false,
-            delete_instead: false,
+            namespace_ends: false,
             blocked_by: None,
         }
     }
@@ -137,7 +138,7 @@ impl Tracked {
         open: Monotonic,
         now: Now,
     ) -> Option<(Monotonic, InFlight)> {
-        if self.look_first {
+        if self.look_first && !self.forced {
             return Some((self.next_try, InFlight::Look));
         }
         if let Some(deletion) = self.pod.deletion {
@@ -154,7 +155,7 @@ impl Tracked {
         if self.forced {
             return Some((self.next_try, InFlight::Deletion(grace, Why::DeadlineNear)));
         }
-        if self.delete_instead {
+        if self.namespace_ends && force_at.is_some() {
             return Some((self.next_try, InFlight::Deletion(grace, Why::NamespaceEnds)));
         }
         let due = self.next_try.max(self.budget_from()).max(open);
@@ -171,6 +172,45 @@ impl Tracked {
             self.attempts.pop_front();
         }
         self.attempts.push_back(now);
+    }
+}
+
+/// How fast the pods of one controller can be asked.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    at_once: usize,
+    /// How many have to be under way so that all are asked in time.
+    needed: usize,
+    latency: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { at_once: FIRST_AT_ONCE, needed: 0, latency: Duration::ZERO }
+    }
+}
+
+impl Pace {
+    fn learn(&mut self, answer: &Answer, took: Duration) {
+        self.latency = took;
+        self.at_once = match answer {
+            // The others would be refused as well.
+            Answer::Budget(_) => 1,
+            Answer::Accepted | Answer::Gone if took < SLOW_ANSWER => (self.at_once + 1).min(MOST_IN_FLIGHT),
+            _ => (self.at_once / 2).max(2),
+        };
+    }
+
+    /// How many may be under way if so many are to be asked in so much time. A slow server is no reason to be late; a
+    /// budget that refuses is.
+    fn at_once(&mut self, pods: usize, time: Duration) -> usize {
+        if self.at_once == 1 {
+            return 1;
+        }
+        // All are to be asked in a quarter of the time: they need the rest to stop.
+        let needed = self.latency.as_millis() * pods as u128 * 4 / time.as_millis().max(1);
+        self.needed = self.needed.max(usize::try_from(needed).unwrap_or(MOST_IN_FLIGHT));
+        self.at_once.max(self.needed).min(MOST_IN_FLIGHT)
     }
 }
 
@@ -198,8 +238,10 @@ pub struct Drain {
     pods: BTreeMap<PodUid, Tracked>,
     kept: BTreeMap<PodUid, (Pod, Kept)>,
     gone: BTreeSet<PodUid>,
-    /// How many requests may be under way at once for the pods of a controller, where that has been learnt.
-    at_once: BTreeMap<String, usize>,
+    /// Pods that an answer has called gone.
+    called_gone: BTreeSet<PodUid>,
+    /// How fast the pods of a controller can be asked, where that has been learnt.
+    paces: BTreeMap<String, Pace>,
     listing: Listing,
     phases_together: bool,
     /// Until when a drain that began after its deadline goes on.
@@ -223,7 +265,8 @@ impl Drain {
             pods: BTreeMap::new(),
             kept: BTreeMap::new(),
             gone: BTreeSet::new(),
-            at_once: BTreeMap::new(),
+            called_gone: BTreeSet::new(),
+            paces: BTreeMap::new(),
             listing: Listing::default(),
             phases_together: false,
             reports: Vec::new(),
@@ -237,8 +280,11 @@ impl Drain {
             return;
         }
         self.order = order;
+        let soon = now.monotonic + self.backoff_cap(now);
         for tracked in self.pods.values_mut() {
             tracked.forced = false;
+            // A pause that an eighth of the old time was worth may be too long for the new.
+            tracked.next_try = tracked.next_try.min(soon);
         }
         // Another profile may evict what the old one kept, and the other way round.
         let tracked = self.pods.values().map(|tracked| tracked.pod.clone());
@@ -315,7 +361,6 @@ impl Drain {
     /// The watch is alive, but has nothing to report.
     pub fn heard(&mut self, now: Now) {
         self.listing.heard = now.monotonic;
-        self.listing.watch_failures = 0;
     }
 
     /// The watch has ended, or could not be opened: the pods are to be listed again, soon after a watch that has worked,
@@ -325,26 +370,20 @@ impl Drain {
             self.listing.watch_failures = 0;
         }
         let pause = doubled(Duration::from_millis(250), self.listing.watch_failures).min(Duration::from_secs(5));
+        let pause = pause.min(self.time_left(now) / 4).min(self.trusted_silence(now));
         self.listing.watch_failures = self.listing.watch_failures.saturating_add(1);
-        self.listing.not_before = now.monotonic + pause;
+        self.listing.not_before = now.monotonic + pause.max(Duration::from_millis(100));
         self.listing.watch_lost = true;
     }
 
     /// An eviction or deletion was answered.
     pub fn answered(&mut self, uid: &PodUid, answer: &Answer, now: Now) {
         let backoff_cap = self.backoff_cap(now);
-        let deletes = self.order.profile.at_deadline == AtDeadline::Delete;
         let Some(tracked) = self.pods.get_mut(uid) else { return };
         let request = tracked.in_flight.take();
-        if let Some(controller) = &tracked.pod.controller_uid {
+        if let (Some(controller), Some(InFlight::Eviction(_))) = (&tracked.pod.controller_uid, request) {
             let took = tracked.attempts.back().map_or(Duration::ZERO, |sent| now.monotonic.since(*sent));
-            let at_once = self.at_once.entry(controller.clone()).or_insert(FIRST_AT_ONCE);
-            *at_once = match answer {
-                // The others would be refused as well.
-                Answer::Budget(_) => 1,
-                Answer::Accepted | Answer::Gone if took < SLOW_ANSWER => (*at_once + 1).min(MOST_IN_FLIGHT),
-                _ => (*at_once / 2).max(2),
-            };
+            self.paces.entry(controller.clone()).or_default().learn(answer, took);
         }
         let (name, forced) = (tracked.pod.name.clone(), tracked.forced);
         let refused = tracked.refusals;
@@ -352,7 +391,10 @@ impl Drain {
         tracked.shortened &= *answer == Answer::Accepted;
         let jitter = spread(uid, refused);
         let pause = match answer {
-            Answer::Gone => return self.remove(uid),
+            Answer::Gone => {
+                self.called_gone.insert(uid.clone());
+                return self.remove(uid);
+            }
             Answer::Accepted => {
                 tracked.refusals = 0;
                 tracked.blocked_by = None;
@@ -377,11 +419,11 @@ impl Drain {
                 quick.max(retry_after.unwrap_or_default()).min(backoff_cap)
             }
             Answer::NamespaceTerminating => {
-                tracked.delete_instead = deletes;
+                tracked.namespace_ends = true;
                 Duration::from_secs(5).min(backoff_cap)
             }
             Answer::NamespaceGone => {
-                tracked.delete_instead = deletes;
+                tracked.namespace_ends = true;
                 SLOW_RETRY.min(backoff_cap)
             }
             Answer::Budget(_) | Answer::Admission(_) => {
@@ -393,7 +435,8 @@ impl Drain {
             Answer::Forbidden(_) | Answer::Invalid(_) => SLOW_RETRY,
         };
         // Once forced deletion has begun there are seconds left: no pause that was meant for minutes.
-        let pause = if forced { pause.min(Duration::from_secs(1)) } else { pause };
+        let refused_late = forced && *answer != Answer::Accepted;
+        let pause = if refused_late { pause.min(Duration::from_secs(1)) } else { pause };
         tracked.next_try = now.monotonic + pause;
         let passing = matches!(answer, Answer::Forbidden(_)) && refused == 0;
         if let Some(blocker) = Blocker::of(answer).filter(|_| !passing) {
@@ -425,9 +468,12 @@ impl Drain {
 
     /// The read after a conflict failed: it is repeated.
     pub fn look_failed(&mut self, uid: &PodUid, now: Now) {
+        let backoff_cap = self.backoff_cap(now);
         if let Some(tracked) = self.pods.get_mut(uid) {
             tracked.in_flight = None;
-            tracked.next_try = now.monotonic + Duration::from_millis(500);
+            let pause = doubled(Duration::from_millis(500), tracked.refusals).min(backoff_cap);
+            tracked.refusals = tracked.refusals.saturating_add(1);
+            tracked.next_try = now.monotonic + pause;
         }
     }
 
@@ -459,12 +505,12 @@ impl Drain {
         if self.listing.in_flight {
             return;
         }
-        let silence = if self.time_left(now) < SHORT_NOTICE { 2 } else { 10 };
+        let silence = self.trusted_silence(now);
         let due = match self.listing.empty {
             _ if !self.listing.done_once || self.listing.watch_lost => self.listing.not_before,
             Some((since, _)) => self.listing.not_before.max(since + EMPTY_FOR),
             None if self.pods.is_empty() => self.listing.not_before,
-            None => self.listing.not_before.max(self.listing.heard + Duration::from_secs(silence)),
+            None => self.listing.not_before.max(self.listing.heard + silence),
         };
         if due <= now.monotonic {
             self.listing.in_flight = true;
@@ -474,12 +520,25 @@ impl Drain {
         }
     }
 
+    /// For how long a watch may be mute and still be believed.
+    fn trusted_silence(&self, now: Now) -> Duration {
+        Duration::from_secs(if self.time_left(now) < SHORT_NOTICE { 2 } else { 10 })
+    }
+
+    /// When deletion past the budgets begins, where the rule deletes.
+    fn force_at(&self, now: Now) -> Option<Monotonic> {
+        let deadline = self.deadline(now);
+        let margin = match self.last_effort {
+            Some(last_effort) if last_effort >= deadline => LAST_EFFORT / 2,
+            _ => self.order.margin(),
+        };
+        (self.order.profile.at_deadline == AtDeadline::Delete).then(|| deadline.less(margin))
+    }
+
     fn step_pods(&mut self, now: Now, requests: &mut Vec<Request>, wake: &mut Monotonic) {
         let left = self.time_left(now);
-        let force_at = match self.order.profile.at_deadline {
-            AtDeadline::Leave => None,
-            AtDeadline::Delete => Some(self.deadline(now).less(self.order.margin())),
-        };
+        let force_at = self.force_at(now);
+        let end = force_at.unwrap_or(self.deadline(now));
         let forcing = force_at.is_some_and(|force_at| now.monotonic >= force_at);
         if let Some(force_at) = force_at.filter(|_| !forcing) {
             *wake = (*wake).min(force_at);
@@ -491,12 +550,21 @@ impl Drain {
             tracked.in_flight.is_some()
                 && tracked.attempts.back().is_some_and(|sent| now.monotonic.since(*sent) < HOLDS_UP_FOR)
         };
-        for tracked in self.pods.values().filter(recent) {
+        let mut to_ask: BTreeMap<String, usize> = BTreeMap::new();
+        for tracked in self.pods.values().filter(|tracked| tracked.pod.deletion.is_none()) {
             if let Some(controller) = &tracked.pod.controller_uid {
+                *to_ask.entry(controller.clone()).or_default() += 1;
+            }
+        }
+        for tracked in self.pods.values().filter(recent) {
+            if let (Some(controller), Some(InFlight::Eviction(_))) = (&tracked.pod.controller_uid, tracked.in_flight) {
                 *of_controller.entry(controller.clone()).or_default() += 1;
             }
         }
-        let mut room = MOST_IN_FLIGHT - self.pods.values().filter(|tracked| tracked.in_flight.is_some()).count();
+        let under_way = self.pods.values().filter(|tracked| tracked.in_flight.is_some()).count();
+        let mut room = MOST_IN_FLIGHT
+            .saturating_sub(self.pods.values().filter(recent).count())
+            .min(MOST_WITH_HANGING.saturating_sub(under_way));
         // The pods that need longest to stop are asked first.
         let mut urgency: Vec<(usize, std::cmp::Reverse<Duration>, PodUid)> = self
             .pods
@@ -525,7 +593,9 @@ impl Drain {
             }
             // A deletion asks no budget, and so meets nobody there.
             if let (Some(controller), InFlight::Eviction(_)) = (&tracked.pod.controller_uid, kind) {
-                let at_once = self.at_once.get(controller).copied().unwrap_or(FIRST_AT_ONCE);
+                let pods = to_ask.get(controller).copied().unwrap_or_default();
+                let pace = self.paces.entry(controller.clone()).or_default();
+                let at_once = pace.at_once(pods, end.since(now.monotonic));
                 let under_way = of_controller.entry(controller.clone()).or_default();
                 if *under_way >= at_once {
                     *wake = (*wake).min(now.monotonic + HOLDS_UP_FOR);
@@ -534,6 +604,7 @@ impl Drain {
                 *under_way += usize::from(room > 0);
             }
             if room == 0 {
+                *wake = (*wake).min(now.monotonic + HOLDS_UP_FOR);
                 continue;
             }
             room -= 1;
@@ -544,7 +615,7 @@ impl Drain {
                 (InFlight::Eviction(_), Some(force_at)) => force_at.since(now.monotonic),
                 _ => left.max(LEAST_GRACE),
             };
-            let timeout = timeout.min(if left < SHORT_NOTICE { HURRIED_TIMEOUT } else { REQUEST_TIMEOUT });
+            let timeout = timeout.min(REQUEST_TIMEOUT);
             let name = tracked.pod.name.clone();
             let target = |grace| Target { name, uid, grace, timeout };
             requests.push(match kind {
@@ -569,6 +640,9 @@ impl Drain {
             let why = match (&tracked.blocked_by, tracked.pod.deletion) {
                 (_, Some(_)) => "it was still stopping at the deadline".to_owned(),
                 (Some(blocker), None) => blocker.to_string(),
+                (None, None) if tracked.namespace_ends => {
+                    "its namespace is being deleted, but it was still there".to_owned()
+                }
                 (None, None) => "it was not asked in time".to_owned(),
             };
             left.push((tracked.pod.name.clone(), why));
@@ -589,7 +663,7 @@ impl Drain {
                 self.listing.empty = None;
                 self.kept.remove(&pod.uid);
                 // The server said that it was gone, and yet it is here: whatever that is, it needs no hurry.
-                let is_back = self.gone.remove(&pod.uid);
+                let is_back = self.gone.remove(&pod.uid) && self.called_gone.contains(&pod.uid);
                 let tracked = self.pods.entry(pod.uid.clone()).or_insert_with(|| Tracked::new(pod.clone()));
                 tracked.pod = pod;
                 if is_back {

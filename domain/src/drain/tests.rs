@@ -1,7 +1,7 @@
 use super::pod::{Controller, Deletion};
 use super::*;
 use crate::policy::{Profile, Treatment};
-use crate::time::plus;
+use crate::time::{minus, plus};
 
 const NODE: &str = "n1";
 
@@ -509,42 +509,68 @@ fn a_mute_watch_is_not_trusted_for_longer_than_ten_seconds_or_two_near_the_deadl
     }
 }
 
-#[test]
-fn an_eviction_that_the_server_sits_on_does_not_stand_in_the_way_of_the_deletion() {
-    let pods: Vec<Pod> = (0..MOST_IN_FLIGHT + 4).map(|index| pod(&format!("p{index:02}"))).collect();
-    let (mut drain, first) = listed(drain(30, AtDeadline::Delete), &pods);
-    let timeout = |request: &Request| match request {
-        Request::Evict(target) => target.timeout,
-        other => panic!("{other:?}"),
-    };
-    assert!(first.requests.iter().all(|request| timeout(request) <= secs(4)));
-    // Every eviction hangs until its time is over, again and again.
-    let mut hanging: Vec<(PodUid, Monotonic)> = Vec::new();
-    let mut deleted: BTreeSet<PodUid> = BTreeSet::new();
-    let mut take = |requests: &[Request], now: Now, hanging: &mut Vec<(PodUid, Monotonic)>| {
-        for request in requests {
+/// A server that takes so long for every eviction, played to the end; when each pod's eviction was sent first, and when
+/// each was accepted or deleted.
+fn on_a_slow_server(
+    drain: &mut Drain,
+    first: Step,
+    takes: Duration,
+) -> (BTreeMap<PodUid, Monotonic>, BTreeMap<PodUid, Monotonic>) {
+    let (mut sent, mut done) = (BTreeMap::new(), BTreeMap::new());
+    let mut under_way: Vec<(PodUid, Monotonic, Answer)> = Vec::new();
+    let (mut now, mut step) = (start(), first);
+    while step.outcome.is_none() {
+        for request in &step.requests {
             match request {
-                Request::Evict(target) => hanging.push((target.uid.clone(), now.monotonic + target.timeout)),
-                Request::Delete(target) => drop(deleted.insert(target.uid.clone())),
-                Request::List | Request::Look(_) => {}
+                Request::Evict(target) => {
+                    sent.entry(target.uid.clone()).or_insert(now.monotonic);
+                    let in_time = takes <= target.timeout;
+                    let answer = if in_time { Answer::Accepted } else { Answer::Busy(None) };
+                    let after = takes.min(target.timeout);
+                    under_way.push((target.uid.clone(), now.monotonic + after, answer));
+                }
+                Request::Delete(target) => under_way.push((target.uid.clone(), now.monotonic, Answer::Accepted)),
+                Request::List => drain.list_failed(now),
+                Request::Look(_) => panic!("nobody spoke of a conflict"),
             }
         }
-        deleted.len()
-    };
-    take(&first.requests, start(), &mut hanging);
-    let mut count = 0;
-    for tick in 0..260 {
-        let now = start().advanced(Duration::from_millis(100 * tick));
-        let over: Vec<PodUid> =
-            hanging.iter().filter(|(_, until)| *until <= now.monotonic).map(|(uid, _)| uid.clone()).collect();
-        hanging.retain(|(_, until)| *until > now.monotonic);
-        for uid in over {
-            drain.answered(&uid, &Answer::Busy(None), now);
+        now = now.advanced(Duration::from_millis(50));
+        let (over, rest): (Vec<_>, Vec<_>) = under_way.into_iter().partition(|(_, at, _)| *at <= now.monotonic);
+        under_way = rest;
+        for (uid, _, answer) in over {
+            drain.answered(&uid, &answer, now);
+            if answer == Answer::Accepted {
+                done.entry(uid.clone()).or_insert(now.monotonic);
+                drain.vanished(&uid, now);
+            }
         }
-        let step = drain.step(now);
-        count = take(&step.requests, now, &mut hanging);
+        step = drain.step(now);
     }
-    assert_eq!(count, MOST_IN_FLIGHT, "as many as fit are deleted right when deletion begins");
+    (sent, done)
+}
+
+#[test]
+fn a_server_that_takes_its_time_still_gets_every_pod_its_signal_before_the_end() {
+    for takes in [5, 20] {
+        let pods: Vec<Pod> = (0..20).map(|index| pod(&format!("p{index:02}"))).collect();
+        let (mut drain, first) = listed(drain(30, AtDeadline::Delete), &pods);
+        let (sent, done) = on_a_slow_server(&mut drain, first, secs(takes));
+        assert_eq!(sent.len(), 20, "evictions that hang do not hold up the others");
+        assert!(sent.values().all(|at| at.since(start().monotonic) <= secs(2)));
+        assert_eq!(done.len(), 20, "an eviction of {takes} s: all are evicted or deleted");
+    }
+}
+
+#[test]
+fn a_slow_server_does_not_make_the_pods_of_one_controller_late() {
+    for millis in [450, 1000] {
+        let pods: Vec<Pod> =
+            (0..40).map(|index| Pod { controller_uid: Some("web".into()), ..pod(&format!("p{index:02}")) }).collect();
+        let (mut drain, first) = listed(drain(30, AtDeadline::Delete), &pods);
+        let (sent, _) = on_a_slow_server(&mut drain, first, Duration::from_millis(millis));
+        let last = sent.values().max().unwrap().since(start().monotonic);
+        assert!(last <= secs(9), "with {millis} ms an eviction the last is sent after {last:?}");
+    }
 }
 
 #[test]
@@ -603,19 +629,94 @@ fn a_pod_that_the_server_calls_gone_and_lists_all_the_same_needs_no_hurry() {
 }
 
 #[test]
-fn a_drain_that_comes_after_its_deadline_makes_one_effort() {
-    for (at_deadline, asked) in [(AtDeadline::Leave, "evict prod/p 5s"), (AtDeadline::Delete, "delete prod/p 5s")] {
-        let mut order = order(0, at_deadline);
-        order.started_at = plus(start().wall, secs(0)) - jiff::SignedDuration::from_secs(600);
-        order.deadline = order.started_at + jiff::SignedDuration::from_secs(60);
-        let (mut drain, step) = listed(Drain::new(NODE, None, order, start()), &[pod("p")]);
-        assert_eq!(told(&step), [asked]);
-        drain.answered(&PodUid::new("uid-p"), &Answer::Accepted, start());
-        drain.vanished(&PodUid::new("uid-p"), start());
-        let (now, outcome) = play(&mut drain, start(), secs(60), |drain, _, now| drain.listed(vec![], now));
-        assert_eq!(outcome.unwrap().result, DrainResult::Drained);
-        assert!(now.monotonic.since(start().monotonic) <= secs(5));
+fn a_drain_that_comes_after_its_deadline_asks_every_pod_and_then_deletes_where_the_rule_does() {
+    for began_before in [600, 0] {
+        for (at_deadline, deleted) in [(AtDeadline::Leave, 0), (AtDeadline::Delete, 1)] {
+            let mut order = order(0, at_deadline);
+            order.started_at = minus(start().wall, secs(began_before));
+            let p = pod("p");
+            let (mut drain, step) = listed(Drain::new(NODE, None, order, start()), std::slice::from_ref(&p));
+            assert_eq!(told(&step), ["evict prod/p 5s"]);
+            drain.answered(&p.uid, &budget(), start());
+            let mut deletions = 0;
+            let (now, outcome) = play(&mut drain, start(), secs(60), |drain, request, now| match request {
+                Request::List => drain.listed(vec![p.clone()], now),
+                Request::Delete(_) => {
+                    deletions += 1;
+                    drain.answered(&p.uid, &Answer::Accepted, now);
+                }
+                _ => drain.answered(&p.uid, &budget(), now),
+            });
+            assert_eq!((deletions, outcome.unwrap().result), (deleted, DrainResult::Incomplete));
+            assert_eq!(now.monotonic.since(start().monotonic), secs(5));
+        }
     }
+}
+
+#[test]
+fn a_pod_that_only_a_list_missed_is_asked_at_once() {
+    let late = pod("late");
+    let (mut drain, _) = listed(drain(30, AtDeadline::Delete), &[]);
+    drain.observed(late.clone(), start());
+    drain.listed(vec![], start());
+    drain.observed(late, start());
+    assert_eq!(told(&drain.step(start())), ["evict prod/late 30s"]);
+}
+
+#[test]
+fn a_pause_that_was_meant_for_minutes_ends_when_seconds_are_left() {
+    let p = pod("p");
+    let (mut drain, _) = listed(drain(900, AtDeadline::Leave), std::slice::from_ref(&p));
+    let mut now = start();
+    for _ in 0..6 {
+        drain.answered(&p.uid, &budget(), now);
+        now = now.advanced(secs(20));
+        drain.heard(now);
+        assert!(told(&drain.step(now)).contains(&"evict prod/p 30s".to_owned()));
+    }
+    drain.answered(&p.uid, &budget(), now);
+    let preempt = Order { deadline: plus(now.wall, secs(30)), ..order(0, AtDeadline::Delete) };
+    drain.reorder(preempt, now);
+    let then = now.advanced(secs(4));
+    drain.heard(then);
+    assert!(told(&drain.step(then)).contains(&"evict prod/p 26s".to_owned()));
+}
+
+#[test]
+fn a_look_that_fails_does_not_stand_in_the_way_of_the_deletion() {
+    let p = pod("p");
+    let (mut drain, _) = listed(drain(30, AtDeadline::Delete), std::slice::from_ref(&p));
+    drain.answered(&p.uid, &Answer::Conflict, start());
+    let (mut looks, mut deleted) = (0, false);
+    play(&mut drain, start(), secs(60), |drain, request, now| match request {
+        Request::List => drain.listed(vec![p.clone()], now),
+        Request::Look(target) => {
+            looks += 1;
+            drain.look_failed(&target.uid, now);
+        }
+        Request::Delete(target) => {
+            deleted = true;
+            drain.answered(&target.uid, &Answer::Accepted, now);
+        }
+        Request::Evict(_) => panic!("it was not looked at yet"),
+    });
+    assert!(deleted && looks <= 20, "{looks} looks");
+}
+
+#[test]
+fn lists_after_a_lost_watch_are_not_far_apart_when_the_end_is_near() {
+    let p = pod("p");
+    let (mut drain, _) = listed(drain(30, AtDeadline::Leave), std::slice::from_ref(&p));
+    drain.answered(&p.uid, &Answer::Accepted, start());
+    drain.observed(terminating(p.clone(), start(), 30), start());
+    drain.watch_lost(start());
+    let mut lists = vec![];
+    play(&mut drain, start(), secs(60), |drain, _, now| {
+        lists.push(now.monotonic);
+        drain.listed(vec![terminating(p.clone(), start(), 30)], now);
+        drain.watch_lost(now);
+    });
+    assert!(lists.windows(2).all(|pair| pair[1].since(pair[0]) <= secs(2)), "{lists:?}");
 }
 
 #[test]

@@ -743,6 +743,68 @@ fn a_hold_stops_a_running_drain_which_goes_on_when_it_is_lifted() {
 }
 
 #[test]
+fn a_drain_whose_events_went_during_a_hold_is_not_continued_for_another_event() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    life.poll(&[&event]);
+    life.node.held = true;
+    life.poll(&[]);
+    life.poll(&[]);
+    life.pass(600);
+    let preempt = life.event("e2", "Preempt", "Scheduled", Some(30));
+    life.poll(&[&preempt]);
+    life.node.held = false;
+    let plan = life.settle();
+    let began = plan.drain.unwrap().order.started_at;
+    assert!(life.now.since(began) < Duration::from_secs(2), "it began at {began}");
+}
+
+#[test]
+fn an_event_that_joins_a_drain_after_the_cordon_was_given_up_cordons_again() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    life.poll(&[&event]);
+    for _ in 0..4 {
+        life.node.unschedulable = false;
+        life.poll(&[&event]);
+    }
+    assert!(!life.node.unschedulable);
+    life.pass(5);
+    let preempt = life.event("e2", "Preempt", "Scheduled", Some(30));
+    let plan = life.poll(&[&event, &preempt]);
+    assert!(life.node.unschedulable);
+    assert_eq!(plan.drain.unwrap().order.uncordoned_at, None);
+}
+
+#[test]
+fn an_event_that_first_cordons_and_drains_when_it_starts_late_gets_its_thirty_seconds() {
+    let text = "events: [{name: s, match: {status: Started}, action: drain}, {name: c, action: cordon}]\n";
+    let mut life = Life::with(policy(text));
+    let scheduled = life.event("e1", "Reboot", "Scheduled", Some(60));
+    assert_eq!(life.poll(&[&scheduled]).stage, Stage::Cordoned);
+    life.pass(120);
+    let started = life.event("e1", "Reboot", "Started", None);
+    let plan = life.poll(&[&started]);
+    assert_eq!(deadline_in(&life, &plan), 30);
+}
+
+#[test]
+fn an_event_that_joined_late_is_drained_for_when_the_earlier_event_has_had_its_time() {
+    let text = "events: [{name: p, match: {type: Redeploy}, action: drain, profile: long}, {name: r, action: drain}]
+drain: {profiles: {long: {timeout: 15m}}}\n";
+    let mut life = Life::with(policy(text));
+    let reboot = life.event("e1", "Reboot", "Scheduled", Some(1201));
+    life.poll(&[&reboot]);
+    life.pass(600);
+    let redeploy = life.event("e2", "Redeploy", "Scheduled", Some(7200));
+    life.poll(&[&reboot, &redeploy]);
+    life.pass(600);
+    let plan = life.finish_drain(&["db-1"]);
+    assert_eq!(deadline_in(&life, &plan), 900, "a drain of its own has the whole timeout");
+    assert_eq!(plan.drain.unwrap().events, [EventId::new("e2")]);
+}
+
+#[test]
 fn an_event_that_no_longer_names_the_machine_is_gone() {
     let mut life = Life::new();
     let both = life.event_on("e1", "Reboot", "Scheduled", &["neighbour", VM], Some(900));
