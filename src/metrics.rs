@@ -28,6 +28,8 @@ pub struct EventLabels {
     pub event_type: &'static str,
     /// `none`, `cordon` or `drain`.
     pub action: &'static str,
+    /// `act`, or `observe` where that is only what would be done.
+    pub mode: &'static str,
 }
 
 /// A request to the API server.

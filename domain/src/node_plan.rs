@@ -197,7 +197,7 @@ impl fmt::Display for Stage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Idle => out.write_str("no event concerns this node"),
-            Self::Ignoring => out.write_str("the policy wants nothing done about the listed events"),
+            Self::Ignoring => out.write_str("nothing is done about the listed events"),
             Self::Waiting(until) => write!(out, "the event is far away; acting at {}", stamp(*until)),
             Self::Held => out.write_str("held by annotation remediator.dev/hold: nothing is begun or undone"),
             Self::Cordoned => out.write_str("cordoned until the event is gone"),
@@ -285,6 +285,10 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
         Ok(record) => record,
         Err(error) => return unreadable(situation, error),
     };
+    if let Some(Record { vm: recorded, .. }) = persisted.as_ref().filter(|record| record.vm != *situation.vm) {
+        let (recorded, own) = (recorded.clone(), situation.vm.clone());
+        return unreadable(situation, RecordError::OtherMachine { recorded, own });
+    }
     Planner::new(*situation, persisted).plan()
 }
 
@@ -467,13 +471,13 @@ impl<'a> Planner<'a> {
             self.next.events.drain(..).partition(|recorded| sightings.is_gone(&recorded.id));
         self.next.events = there;
         for event in gone {
-            self.on_write.push(farewell(&event));
+            self.on_write.push(farewell(&event, self.now.wall));
         }
     }
 
     fn note_finished_drain(&mut self) {
         let Some(finished) = self.situation.finished else { return };
-        let Outcome { result, left, evicted } = &finished.outcome;
+        let Outcome { result, left, evicted, deleted } = &finished.outcome;
         let this_one =
             |drain: &&mut DrainRecord| drain.finished_at.is_none() && drain.started_at == finished.started_at;
         let Some(drain) = self.next.drain.as_mut().filter(this_one) else { return };
@@ -482,16 +486,23 @@ impl<'a> Planner<'a> {
         drain.left_count = u32::try_from(left.len()).unwrap_or(u32::MAX);
         let lasted = spoken(Duration::try_from(finished.at.duration_since(drain.started_at)).unwrap_or_default());
         let key = format!("drain/{}/{result}", drain.started_at);
-        let (reason, warning, note) = match result {
-            DrainResult::Drained => ("NodeDrainEnd", false, format!("Drained in {lasted}: {evicted} pods evicted.")),
-            DrainResult::Incomplete => {
-                let what = match left.as_slice() {
-                    [] => "before anyone could list what was left".to_owned(),
-                    left => format!("with pods left: {}", naming(left)),
-                };
-                ("NodeDrainError", true, format!("Drain ended after {lasted} {what}."))
+        let went = match deleted {
+            0 => format!("{evicted} pods evicted"),
+            _ => format!("{evicted} pods evicted, {deleted} deleted without asking their disruption budget"),
+        };
+        let (reason, note) = match (result, left.as_slice()) {
+            (DrainResult::Drained, []) => ("NodeDrainEnd", format!("Drained in {lasted}: {went}.")),
+            (DrainResult::Drained, left) => {
+                ("NodeDrainEnd", format!("Drained in {lasted}: {went}; left as asked for: {}.", naming(left)))
+            }
+            (DrainResult::Incomplete, []) => {
+                ("NodeDrainError", format!("Drain ended after {lasted} before anyone could list what was left."))
+            }
+            (DrainResult::Incomplete, left) => {
+                ("NodeDrainError", format!("Drain ended after {lasted}: {went}; left: {}.", naming(left)))
             }
         };
+        let warning = *result == DrainResult::Incomplete || *deleted > 0 || !left.is_empty();
         for event in &mut self.next.events {
             if finished.events.contains(&event.id) {
                 event.drained = Some(*result);
@@ -580,6 +591,10 @@ impl<'a> Planner<'a> {
                 (true, _) => Claim::Foreign,
             });
             if node.unschedulable {
+                if self.next.claims.cordon == Some(Claim::Foreign) {
+                    let note = "The node was cordoned before its scheduled event; it stays so afterwards.";
+                    self.tell_cordon("cordoned-before", false, note);
+                }
                 return None;
             }
             let note = "Cordoned for a scheduled event of the machine; given back when it is over.";
@@ -722,7 +737,8 @@ impl<'a> Planner<'a> {
             "" => String::new(),
             text => format!(" Azure: \u{201c}{}\u{201d}", text.chars().take(400).collect::<String>()),
         };
-        let mut note = format!("{} by {source}{when}: {judgement}.{description}", event.event_type);
+        let has_started = if event.status == EventStatus::Started { " has started" } else { "" };
+        let mut note = format!("{} by {source}{has_started}{when}: {judgement}.{description}", event.event_type);
         if let Judgement::Ruled(ruling) = judgement {
             let start = start_of(ruling, event, self.now.wall);
             if ruling.action > Action::None && start > self.now.wall {
@@ -738,9 +754,11 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn farewell(event: &RecordedEvent) -> Announcement {
+fn farewell(event: &RecordedEvent, wall: Timestamp) -> Announcement {
+    let due = event.without_notice_since.is_some() || event.not_before.is_some_and(|not_before| not_before <= wall);
     let (word, note) = match event.status {
         EventStatus::Started => ("Ended", format!("{} is over.", event.event_type)),
+        _ if due => ("Ended", format!("{} is no longer listed; nobody saw whether it took place.", event.event_type)),
         _ => ("Cancelled", format!("{} was cancelled before it started.", event.event_type)),
     };
     Announcement {

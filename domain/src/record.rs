@@ -206,6 +206,17 @@ pub enum RecordError {
     /// It is damaged.
     #[error("annotation {AGENT_ANNOTATION} is damaged ({0}): remove it and check the node's cordon by hand")]
     Damaged(String),
+    /// It is about another machine.
+    #[error(
+        "annotation {AGENT_ANNOTATION} is about machine {recorded}, but this is {own}: is NODE_NAME or --node right? If so, \
+         remove the annotation and check the node's cordon by hand"
+    )]
+    OtherMachine {
+        /// The machine in the record.
+        recorded: VmName,
+        /// This machine.
+        own: VmName,
+    },
     /// The other role's record is damaged, so nobody knows whether it needs the cordon.
     #[error(
         "annotation {REPAIR_ANNOTATION} is damaged ({0}), so the cordon stays: remove that annotation if no repair of \

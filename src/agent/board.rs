@@ -31,6 +31,7 @@ struct State {
     instance: Option<Instance>,
     sightings: Sightings,
     trouble: Option<String>,
+    node_trouble: Option<String>,
     stopping: bool,
     poll_ticked: Monotonic,
     steward_ticked: Monotonic,
@@ -94,6 +95,11 @@ impl Board {
         self.state().trouble = Some(trouble);
     }
 
+    /// The node cannot be read although it is needed, or can again.
+    pub(super) fn node_trouble(&self, trouble: Option<String>) {
+        self.state().node_trouble = trouble;
+    }
+
     /// The process is to end.
     pub(super) fn stop(&self) {
         self.state().stopping = true;
@@ -140,7 +146,7 @@ impl Health for Board {
             Some(at) if now.since(at) > self.not_ready_after => {
                 Err(format!("no good answer from the metadata service for {}s: {}", now.since(at).as_secs(), why()))
             }
-            Some(_) => Ok(()),
+            Some(_) => state.node_trouble.clone().map_or(Ok(()), Err),
         }
     }
 

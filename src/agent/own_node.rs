@@ -21,7 +21,7 @@ const WATCH_WORKED: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// While the node cannot be read, this is said with every so many tries.
-const TELL_EVERY: u32 = 8;
+const TELL_EVERY: u32 = 5;
 
 /// Failures in a row, and until when to wait.
 #[derive(Debug, Default)]
@@ -62,6 +62,8 @@ pub(super) struct OwnNode {
     clean: bool,
     watch: Option<BoxStream<'static, Result<NodeNews, ClusterError>>>,
     watch_began: Monotonic,
+    /// Why the node could not be read, as long as that is so.
+    trouble: Option<String>,
     reading: Patience,
     watching: Patience,
     provider_id_checked: bool,
@@ -79,6 +81,7 @@ impl OwnNode {
             clean: false,
             watch: None,
             watch_began: Monotonic::default(),
+            trouble: None,
             reading: Patience::default(),
             watching: Patience::default(),
             provider_id_checked: false,
@@ -94,8 +97,14 @@ impl OwnNode {
         self.clean
     }
 
+    /// Why the node cannot be read.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.as_ref().map(|trouble| format!("node {} cannot be read: {trouble}", self.name))
+    }
+
     /// Nobody needs the node: nothing is kept that costs anything.
     pub(super) fn rest(&mut self) {
+        self.trouble = None;
         self.node = None;
         self.watch = None;
     }
@@ -122,6 +131,7 @@ impl OwnNode {
                     if self.reading.failures.is_multiple_of(TELL_EVERY) {
                         tracing::warn!(%error, node = self.name, "The node could not be read; trying again{hint}");
                     }
+                    self.trouble = Some(error.to_string());
                     self.reading.failed(self.clock.now().monotonic)
                 }
             },
@@ -144,6 +154,7 @@ impl OwnNode {
             }
         })?;
         self.reading.succeeded();
+        self.trouble = None;
         let version = read.view.resource_version.clone();
         self.know(read);
         let now = self.clock.now().monotonic;

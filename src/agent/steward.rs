@@ -9,7 +9,7 @@ use std::time::Duration;
 use domain::node_plan::{
     Announcement, DrainOrder, FinishedDrain, NodeView, NodeWrite, Sightings, Situation, Stage, plan,
 };
-use domain::policy::PolicySet;
+use domain::policy::{Judgement, PolicySet};
 use domain::record::Record;
 use domain::scheduled_event::{EventId, EventType, VmName};
 use domain::time::{Monotonic, spoken};
@@ -87,8 +87,11 @@ pub(super) struct Steward {
     fighting: Patience,
     stage: Stage,
     told: VecDeque<String>,
+    unseen: BTreeSet<EventId>,
+    policy_checked: bool,
     counted: BTreeSet<EventId>,
-    would_write: Option<(Option<bool>, &'static str)>,
+    /// In a dry run: what would stand on the node.
+    imagined: Option<(Option<String>, bool)>,
 }
 
 impl Steward {
@@ -108,8 +111,10 @@ impl Steward {
             fighting: Patience::default(),
             stage: Stage::Idle,
             told: VecDeque::new(),
+            unseen: BTreeSet::new(),
+            policy_checked: false,
             counted: BTreeSet::new(),
-            would_write: None,
+            imagined: None,
         }
     }
 
@@ -164,12 +169,21 @@ impl Steward {
                 self.rest();
                 return None;
             }
-            let node = match self.node.read(concerned).await {
+            let mut node = match self.node.read(concerned).await {
                 Ok(node) => node.view,
-                Err(until) => return Some(until),
+                Err(until) => {
+                    self.tell_unseen(vm.as_ref(), &sightings);
+                    return Some(until);
+                }
             };
+            self.board.node_trouble(self.node.trouble());
             let vm = vm.or_else(|| vm_of_record(&node))?;
             self.node.check_provider_id(&vm);
+            self.check_policy(&node);
+            if let Some((record, unschedulable)) = &self.imagined {
+                node.record.clone_from(record);
+                node.unschedulable = *unschedulable;
+            }
             self.count_events(&vm, &sightings, &node);
             let plan = plan(&Situation {
                 vm: &vm,
@@ -180,19 +194,20 @@ impl Steward {
                 finished: self.finished.as_ref(),
                 now: self.clock.now(),
             });
+            let tales = self.announce(&node, &plan.announcements);
             self.drive_drain(plan.drain.filter(|_| !self.dry_run), &plan.stage);
             let written = match plan.write {
                 // What has ended is in the record; what was held back for that can go on.
                 None if self.finished.take().is_some() => Written::PlanAgain,
                 None => Written::Nothing,
                 Some(write) if self.dry_run => {
-                    self.would_write(&write, &plan.stage);
-                    Written::Nothing
+                    self.imagine(&node, write);
+                    Written::PlanAgain
                 }
                 Some(write) => self.write(&node, &write, &mut conflicts).await,
             };
-            // People are told after the node: a cordon is the first thing that an event causes.
-            self.announce(&node, &plan.announcements);
+            // The cordon is the first thing that an event causes in the cluster; people are told after it.
+            self.tell(tales);
             self.enter(plan.stage);
             match written {
                 Written::Nothing => return plan.look_again.into_iter().chain(self.node.read_again()).min(),
@@ -210,7 +225,8 @@ impl Steward {
         self.stop_drain();
         self.fighting.succeeded();
         self.finished = None;
-        self.would_write = None;
+        self.imagined = None;
+        self.board.node_trouble(None);
         self.enter(Stage::Idle);
     }
 
@@ -230,8 +246,11 @@ impl Steward {
             }
             let known = EventType::KNOWN.iter().find(|known| **known == event.event_type.as_str());
             let event_type = known.copied().unwrap_or("Other");
-            let action = self.policies.judge(&node.labels, event).action().as_str();
-            self.tools.metrics.events.get_or_create(&EventLabels { event_type, action }).inc();
+            let (action, mode) = match self.policies.judge(&node.labels, event) {
+                Judgement::Observed(ruling) => (ruling.action.as_str(), "observe"),
+                judgement => (judgement.action().as_str(), "act"),
+            };
+            self.tools.metrics.events.get_or_create(&EventLabels { event_type, action, mode }).inc();
         }
     }
 
@@ -244,7 +263,8 @@ impl Steward {
             Ok(()) => {
                 self.writing.succeeded();
                 self.finished = None;
-                self.announce(node, &write.announcements);
+                let tales = self.announce(node, &write.announcements);
+                self.tell(tales);
                 Written::PlanAgain
             }
             Err(error) if error.is_conflict() && *conflicts < CONFLICTS_AT_ONCE => {
@@ -258,20 +278,43 @@ impl Steward {
         }
     }
 
-    fn would_write(&mut self, write: &NodeWrite, stage: &Stage) {
-        // The rest of a record that is never written is another at every look.
-        let told = (write.unschedulable, stage.word());
-        if self.would_write == Some(told) {
-            return;
-        }
+    fn imagine(&mut self, node: &NodeView, write: NodeWrite) {
         let cordon = match write.unschedulable {
             Some(true) => "cordon the node and ",
             Some(false) => "uncordon the node and ",
             None => "",
         };
-        let record = write.record.as_deref().unwrap_or("none");
-        tracing::info!(record, "Dry run: would {cordon}write the record");
-        self.would_write = Some(told);
+        tracing::info!("Dry run: would {cordon}write its record");
+        tracing::debug!(record = write.record.as_deref().unwrap_or("none"), "The record");
+        for Announcement { reason, note, .. } in &write.announcements {
+            tracing::info!(reason, "Dry run: would tell: {note}");
+        }
+        self.imagined = Some((write.record, write.unschedulable.unwrap_or(node.unschedulable)));
+    }
+
+    /// An event is listed, but nothing can be done while the node cannot be read: that must not go unheard.
+    fn tell_unseen(&mut self, vm: Option<&VmName>, sightings: &Sightings) {
+        self.board.node_trouble(self.node.trouble());
+        let Some(vm) = vm else { return };
+        for event in sightings.latest().into_iter().flat_map(|document| document.events_of(vm)) {
+            if self.unseen.insert(event.id.clone()) {
+                tracing::warn!(
+                    event = %event.id,
+                    "{} {} is listed for this machine, but its node cannot be read",
+                    event.event_type,
+                    event.status
+                );
+            }
+        }
+        self.unseen.retain(|id| !sightings.is_gone(id));
+    }
+
+    /// A policy that leaves this node out is more often a mistake than a wish.
+    fn check_policy(&mut self, node: &NodeView) {
+        if !self.policy_checked && self.policies.for_labels(&node.labels).is_none() {
+            tracing::warn!("No policy selects this node: nothing is done about its events");
+        }
+        self.policy_checked = true;
     }
 
     /// Stops the drain that is running, if any; its task ends at once and hands over what is under way.
@@ -302,6 +345,9 @@ impl Steward {
             (Some(_), None) if self.finished.is_some() => {}
             (Some(DrainOrder { events, order }), None) => {
                 let (started_at, metrics) = (order.started_at, Arc::clone(&self.tools.metrics));
+                if self.clock.now().since(started_at) > Duration::from_secs(2) {
+                    tracing::info!(began = %started_at, "Going on with a drain that had begun before");
+                }
                 let orders = Orders::new(order);
                 let task = tokio::spawn(drain(self.tools.clone(), self.node.name().to_owned(), orders.clone()));
                 let began = self.clock.now().monotonic;
@@ -341,7 +387,9 @@ impl Steward {
         self.finished = Some(FinishedDrain { started_at, events, outcome, at: now.wall });
     }
 
-    fn announce(&mut self, node: &NodeView, announcements: &[Announcement]) {
+    /// Logs what has not been said yet, and makes Events of it.
+    fn announce(&mut self, node: &NodeView, announcements: &[Announcement]) -> Vec<Tale> {
+        let mut tales = Vec::new();
         for Announcement { key, reason, warning, note } in announcements {
             let remembered = format!("{reason}/{key}");
             if self.told.contains(&remembered) {
@@ -356,10 +404,7 @@ impl Steward {
             } else {
                 tracing::info!(reason, "{note}");
             }
-            if self.dry_run {
-                continue;
-            }
-            self.tools.recorder.tell(Tale {
+            tales.push(Tale {
                 about: Subject::Node { name: node.name.clone(), uid: node.uid.clone() },
                 key: key.clone(),
                 reason: reason.clone(),
@@ -367,6 +412,13 @@ impl Steward {
                 note: note.clone(),
                 at: self.clock.now().wall,
             });
+        }
+        tales
+    }
+
+    fn tell(&self, tales: Vec<Tale>) {
+        for tale in tales.into_iter().filter(|_| !self.dry_run) {
+            self.tools.recorder.tell(tale);
         }
     }
 }

@@ -114,7 +114,8 @@ pub struct Imds {
 impl Imds {
     /// The service at an address, possibly with a path in front.
     pub fn at(address: &str) -> Result<Self, ImdsError> {
-        let base = address.trim_end_matches('/').to_owned();
+        // Some write the address with the path that all its answers are under.
+        let base = address.trim_end_matches('/').trim_end_matches("/metadata").to_owned();
         let parsed =
             Url::parse(&base).ok().filter(|url| url.scheme() == "http" && url.has_host() && url.query().is_none());
         if parsed.is_none() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use domain::drain::pod::PodName;
 use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -50,7 +51,7 @@ pub(super) struct Agent {
     #[arg(long, env = "REMEDIATOR_POLL_INTERVAL", default_value = "1s", value_name = "DURATION", value_parser = poll_interval)]
     poll_interval: Duration,
     /// Decide and tell, but write nothing: no cordon, no eviction, no record, no Event.
-    #[arg(long, env = "REMEDIATOR_DRY_RUN")]
+    #[arg(long, env = "REMEDIATOR_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
     /// Name of the pod that this program runs in, which is never evicted by it; from the downward API (metadata.name).
     #[arg(long, env = "POD_NAME", value_name = "NAME", requires = "pod_namespace")]

@@ -19,7 +19,7 @@ use crate::clock::Clock;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Policy {
-    /// Checks policy files: each mistake with its line and column, and a warning for event types without a rule.
+    /// Checks policy files: the first mistake of each with its line and column, and event types without a rule.
     Check(Check),
     /// Tells which rule applies to an event, what would be done, and when.
     Explain(Box<Explain>),

@@ -10,9 +10,8 @@ use backon::{ExponentialBuilder, Retryable};
 use domain::drain::pod::{PodName, PodUid};
 use domain::fingerprint::fingerprint;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::PostParams;
 use kube::core::Request;
 use serde::de::IgnoredAny;
@@ -103,8 +102,8 @@ async fn write(cluster: &Cluster, event: &Event) -> Result<(), ClusterError> {
     let attempt = || async {
         let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
         let body = serde_json::to_vec(event)?;
-        let request = Request::new(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"))
-            .create(&PostParams::default(), body)?;
+        let request =
+            Request::new(format!("/api/v1/namespaces/{namespace}/events")).create(&PostParams::default(), body)?;
         let labels = RequestLabels { verb: "create", resource: "events" };
         match cluster.call::<IgnoredAny>(labels, request, LIMIT).await {
             // It has been told before.
@@ -124,54 +123,41 @@ fn worth_repeating(error: &ClusterError) -> bool {
     }
 }
 
+/// Written as core/v1, because `kubectl describe` puts Events in order by `lastTimestamp`, which events.k8s.io/v1 does not let
+/// anyone set.
 fn event(tale: &Tale, instance: &str) -> Event {
     let Tale { about, key, reason, warning, note, at } = tale;
-    let regarding = match about {
-        Subject::Node { name, uid } => ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Node".into()),
-            name: Some(name.clone()),
-            uid: Some(uid.clone()),
-            ..ObjectReference::default()
-        },
-        Subject::Pod(pod, uid) => ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Pod".into()),
-            namespace: Some(pod.namespace.clone()),
-            name: Some(pod.name.clone()),
-            uid: Some(uid.as_str().to_owned()),
-            ..ObjectReference::default()
-        },
+    let (kind, namespace, name, uid) = match about {
+        Subject::Node { name, uid } => ("Node", None, name, uid.as_str()),
+        Subject::Pod(pod, uid) => ("Pod", Some(pod.namespace.clone()), &pod.name, uid.as_str()),
     };
-    let object: String = regarding.name.iter().flat_map(|name| name.chars()).take(200).collect();
-    let uid = regarding.uid.as_deref().unwrap_or_default();
+    let object: String = name.chars().take(200).collect();
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{object}.{:016x}", fingerprint(&format!("{uid}/{key}/{reason}")))),
             // Events about cluster-scoped objects live in the namespace `default`.
-            namespace: Some(regarding.namespace.clone().unwrap_or_else(|| "default".into())),
+            namespace: Some(namespace.clone().unwrap_or_else(|| "default".into())),
             ..ObjectMeta::default()
         },
-        event_time: Some(MicroTime(*at)),
-        reporting_controller: Some(CONTROLLER.into()),
+        involved_object: ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some(kind.into()),
+            namespace,
+            name: Some(name.clone()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        },
+        first_timestamp: Some(Time(*at)),
+        last_timestamp: Some(Time(*at)),
+        count: Some(1),
+        source: Some(EventSource { component: Some(CONTROLLER.into()), host: None }),
+        reporting_component: Some(CONTROLLER.into()),
         reporting_instance: Some(instance.chars().take(128).collect()),
-        action: Some(action(reason)),
         reason: Some(reason.chars().take(128).collect()),
         type_: Some(if *warning { "Warning" } else { "Normal" }.into()),
-        note: Some(cut(note, MOST_NOTE_BYTES)),
-        regarding: Some(regarding),
+        message: Some(cut(note, MOST_NOTE_BYTES)),
         ..Event::default()
     }
-}
-
-/// What was being done, as the Events API wants it beside the reason.
-fn action(reason: &str) -> String {
-    match reason {
-        _ if reason.starts_with("NodeDrain") || reason.contains("Evict") => "Drain",
-        _ if reason.contains("ordon") => "Cordon",
-        _ => "Watch",
-    }
-    .into()
 }
 
 /// The text up to a number of bytes, cut between characters.
@@ -208,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_long_note_is_cut_between_characters() {
-        let note = event(&tale(&"é".repeat(1000)), "agent").note.unwrap();
+        let note = event(&tale(&"é".repeat(1000)), "agent").message.unwrap();
         assert!(note.len() <= MOST_NOTE_BYTES && note.ends_with("é…"), "{} bytes", note.len());
     }
 }

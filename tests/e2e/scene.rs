@@ -59,7 +59,7 @@ impl Scene {
                     rule(&[""], &["nodes"], &["get", "list", "watch", "patch"]),
                     rule(&[""], &["pods"], &["get", "list", "watch", "delete"]),
                     rule(&[""], &["pods/eviction"], &["create"]),
-                    rule(&["events.k8s.io"], &["events"], &["create"]),
+                    rule(&[""], &["events"], &["create"]),
                 ],
             )
             .await?;

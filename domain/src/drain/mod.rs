@@ -240,6 +240,8 @@ pub struct Drain {
     gone: BTreeSet<PodUid>,
     /// Pods that an answer has called gone.
     called_gone: BTreeSet<PodUid>,
+    /// Pods that were deleted instead of evicted.
+    deleted: BTreeSet<PodUid>,
     /// How fast the pods of a controller can be asked, where that has been learnt.
     paces: BTreeMap<String, Pace>,
     listing: Listing,
@@ -266,6 +268,7 @@ impl Drain {
             kept: BTreeMap::new(),
             gone: BTreeSet::new(),
             called_gone: BTreeSet::new(),
+            deleted: BTreeSet::new(),
             paces: BTreeMap::new(),
             listing: Listing::default(),
             phases_together: false,
@@ -401,6 +404,9 @@ impl Drain {
                 let pod = name.clone();
                 match request {
                     Some(InFlight::Deletion(grace, why)) => {
+                        if why != Why::TooSlow {
+                            self.deleted.insert(uid.clone());
+                        }
                         self.reports.push(Report::Deleted { pod, uid: uid.clone(), grace, why });
                     }
                     Some(InFlight::Eviction(grace)) => {
@@ -652,7 +658,8 @@ impl Drain {
         let kept_back = self.kept.values().any(|(_, why)| why.is_unfinished_business());
         let drained = looked_empty(Duration::ZERO) && self.pods.is_empty() && !kept_back;
         let result = if drained { DrainResult::Drained } else { DrainResult::Incomplete };
-        Some(Outcome { result, left, evicted: self.gone.len() })
+        let deleted = self.gone.intersection(&self.deleted).count();
+        Some(Outcome { result, left, evicted: self.gone.len() - deleted, deleted })
     }
 
     fn observe(&mut self, pod: Pod, now: Now) {

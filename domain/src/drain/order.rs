@@ -181,8 +181,10 @@ pub struct Outcome {
     pub result: DrainResult,
     /// The pods that stayed, each with why.
     pub left: Vec<(PodName, String)>,
-    /// How many pods left.
+    /// How many pods left after an eviction, or by themselves.
     pub evicted: usize,
+    /// How many pods left because they were deleted, past their disruption budget.
+    pub deleted: usize,
 }
 
 /// What to do now.

@@ -122,7 +122,7 @@ fn pods_that_go_with_the_node_and_our_own_are_not_touched_and_not_counted() {
         assert_eq!(*request, Request::List);
         drain.listed(untouched.clone(), now);
     });
-    assert_eq!(outcome, Some(Outcome { result: DrainResult::Drained, left: vec![], evicted: 3 }));
+    assert_eq!(outcome, Some(Outcome { result: DrainResult::Drained, left: vec![], evicted: 3, deleted: 0 }));
 }
 
 // D-04, variant

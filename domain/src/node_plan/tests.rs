@@ -114,7 +114,7 @@ impl Life {
         self.finished = Some(FinishedDrain {
             started_at,
             events,
-            outcome: Outcome { result, left, evicted: 3 },
+            outcome: Outcome { result, left, evicted: 3, deleted: 0 },
             at: self.now.wall,
         });
         self.draining = false;
@@ -802,6 +802,29 @@ drain: {profiles: {long: {timeout: 15m}}}\n";
     let plan = life.finish_drain(&["db-1"]);
     assert_eq!(deadline_in(&life, &plan), 900, "a drain of its own has the whole timeout");
     assert_eq!(plan.drain.unwrap().events, [EventId::new("e2")]);
+}
+
+#[test]
+fn a_record_about_another_machine_is_not_acted_on() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Preempt", "Scheduled", Some(30));
+    life.poll(&[&event]);
+    life.vm = VmName::new("another_7");
+    let plan = life.plan();
+    assert_eq!((plan.stage.word(), plan.drain, plan.write), ("record-unreadable", None, None));
+}
+
+#[test]
+fn an_event_that_nobody_saw_start_is_not_called_cancelled_when_its_time_is_over() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Redeploy", "Scheduled", Some(60));
+    life.poll(&[&event]);
+    life.finish_drain(&[]);
+    life.restart();
+    life.pass(300);
+    life.poll(&[]);
+    life.poll(&[]);
+    assert!(life.reasons().contains(&"RedeployEnded") && !life.reasons().contains(&"RedeployCancelled"));
 }
 
 #[test]
