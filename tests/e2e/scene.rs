@@ -24,6 +24,9 @@ pub(crate) type Anything = Box<dyn Error + Send + Sync>;
 /// Long enough for everything that happens at once on a loaded machine, short enough to fail.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+/// What a machine that does everything at once may add to a time that a test insists on.
+pub(crate) const NOISE: Duration = Duration::from_secs(3);
+
 /// The annotation with the agent's record.
 pub(crate) const RECORD: &str = "remediator.dev/agent";
 
