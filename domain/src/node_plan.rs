@@ -57,9 +57,9 @@ impl Sightings {
         self.latest = Some(document);
     }
 
-    /// The latest good document.
-    pub fn latest(&self) -> Option<&Document> {
-        self.latest.as_ref()
+    /// The events that the latest good document lists for the machine.
+    pub fn events_of<'a>(&'a self, vm: &'a VmName) -> impl Iterator<Item = &'a ScheduledEvent> {
+        self.latest.iter().flat_map(move |document| document.events_of(vm))
     }
 
     /// Whether enough good documents in a row lack the event, or do not list it for this machine.
@@ -69,7 +69,7 @@ impl Sightings {
 
     /// Whether the latest document lists an event that concerns the machine.
     pub fn concern(&self, vm: &VmName) -> bool {
-        self.latest.as_ref().is_some_and(|document| document.events_of(vm).next().is_some())
+        self.events_of(vm).next().is_some()
     }
 }
 
@@ -392,8 +392,7 @@ impl<'a> Planner<'a> {
 
     fn take_up_listed_events(&mut self) {
         let Situation { vm, sightings, policies, node, .. } = self.situation;
-        let Some(document) = sightings.latest() else { return };
-        for event in document.events_of(vm) {
+        for event in sightings.events_of(vm) {
             self.listed = true;
             let judgement = policies.judge(&node.labels, event);
             // What the record tells of has been told.

@@ -118,8 +118,7 @@ impl OwnNode {
     /// The node as it is, read and watched if need be; or when to try again.
     pub(super) async fn read(&mut self, concerned: bool) -> Result<ReadNode, Monotonic> {
         let now = self.clock.now().monotonic;
-        let wants_watch = self.watch.is_none() && (concerned || !self.clean) && self.watching.wait(now).is_none();
-        if let Some(node) = self.node.as_ref().filter(|_| !wants_watch) {
+        if let Some(node) = self.node.as_ref().filter(|_| !self.wants_watch(concerned, now)) {
             return Ok(node.clone());
         }
         let until = match self.reading.wait(now) {
@@ -140,6 +139,11 @@ impl OwnNode {
         self.node.clone().ok_or(until)
     }
 
+    /// Whether a watch is needed, missing, and not to be waited for.
+    fn wants_watch(&self, concerned: bool, now: Monotonic) -> bool {
+        self.watch.is_none() && (concerned || !self.clean) && self.watching.wait(now).is_none()
+    }
+
     /// When to read or watch again what could not be read or watched.
     pub(super) fn read_again(&self) -> Option<Monotonic> {
         let now = self.clock.now().monotonic;
@@ -158,7 +162,7 @@ impl OwnNode {
         let version = read.view.resource_version.clone();
         self.know(read);
         let now = self.clock.now().monotonic;
-        if self.watch.is_none() && (concerned || !self.clean) && self.watching.wait(now).is_none() {
+        if self.wants_watch(concerned, now) {
             self.watch = Some(self.cluster.watch_node(&self.name, &version));
             self.watch_began = now;
         }

@@ -240,7 +240,7 @@ impl Steward {
     }
 
     fn count_events(&mut self, vm: &VmName, sightings: &Sightings, node: &NodeView) {
-        for event in sightings.latest().into_iter().flat_map(|document| document.events_of(vm)) {
+        for event in sightings.events_of(vm) {
             if !self.counted.insert(event.id.clone()) {
                 continue;
             }
@@ -296,7 +296,7 @@ impl Steward {
     fn tell_unseen(&mut self, vm: Option<&VmName>, sightings: &Sightings) {
         self.board.node_trouble(self.node.trouble());
         let Some(vm) = vm else { return };
-        for event in sightings.latest().into_iter().flat_map(|document| document.events_of(vm)) {
+        for event in sightings.events_of(vm) {
             if self.unseen.insert(event.id.clone()) {
                 tracing::warn!(
                     event = %event.id,

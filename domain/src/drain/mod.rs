@@ -175,6 +175,22 @@ impl Tracked {
     }
 }
 
+/// What is under way.
+struct Load {
+    /// How many more requests may be sent.
+    room: usize,
+    controllers: BTreeMap<String, ControllerLoad>,
+}
+
+/// What is under way for the pods of one controller.
+#[derive(Default)]
+struct ControllerLoad {
+    /// Evictions that were asked for just now.
+    evictions: usize,
+    /// Pods that are not leaving yet.
+    to_ask: usize,
+}
+
 /// How fast the pods of one controller can be asked.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
@@ -541,6 +557,26 @@ impl Drain {
         (self.order.profile.at_deadline == AtDeadline::Delete).then(|| deadline.less(margin))
     }
 
+    /// What is under way, and how much more may be. A request that has no answer for long holds up nobody.
+    fn load(&self, now: Now) -> Load {
+        let (mut under_way, mut recent) = (0, 0);
+        let mut controllers: BTreeMap<String, ControllerLoad> = BTreeMap::new();
+        for tracked in self.pods.values() {
+            let sent = tracked.attempts.back().filter(|_| tracked.in_flight.is_some());
+            let is_recent = sent.is_some_and(|sent| now.monotonic.since(*sent) < HOLDS_UP_FOR);
+            under_way += usize::from(sent.is_some());
+            recent += usize::from(is_recent);
+            if let Some(controller) = &tracked.pod.controller_uid {
+                let load = controllers.entry(controller.clone()).or_default();
+                load.to_ask += usize::from(tracked.pod.deletion.is_none());
+                let is_eviction = matches!(tracked.in_flight, Some(InFlight::Eviction(_)));
+                load.evictions += usize::from(is_recent && is_eviction);
+            }
+        }
+        let room = MOST_IN_FLIGHT.saturating_sub(recent).min(MOST_WITH_HANGING.saturating_sub(under_way));
+        Load { room, controllers }
+    }
+
     fn step_pods(&mut self, now: Now, requests: &mut Vec<Request>, wake: &mut Monotonic) {
         let left = self.time_left(now);
         let force_at = self.force_at(now);
@@ -550,27 +586,7 @@ impl Drain {
             *wake = (*wake).min(force_at);
         }
         let open_at = self.phases_open_at(now);
-        let mut of_controller: BTreeMap<String, usize> = BTreeMap::new();
-        // A request that has no answer for long is another matter, and holds up nobody.
-        let recent = |tracked: &&Tracked| {
-            tracked.in_flight.is_some()
-                && tracked.attempts.back().is_some_and(|sent| now.monotonic.since(*sent) < HOLDS_UP_FOR)
-        };
-        let mut to_ask: BTreeMap<String, usize> = BTreeMap::new();
-        for tracked in self.pods.values().filter(|tracked| tracked.pod.deletion.is_none()) {
-            if let Some(controller) = &tracked.pod.controller_uid {
-                *to_ask.entry(controller.clone()).or_default() += 1;
-            }
-        }
-        for tracked in self.pods.values().filter(recent) {
-            if let (Some(controller), Some(InFlight::Eviction(_))) = (&tracked.pod.controller_uid, tracked.in_flight) {
-                *of_controller.entry(controller.clone()).or_default() += 1;
-            }
-        }
-        let under_way = self.pods.values().filter(|tracked| tracked.in_flight.is_some()).count();
-        let mut room = MOST_IN_FLIGHT
-            .saturating_sub(self.pods.values().filter(recent).count())
-            .min(MOST_WITH_HANGING.saturating_sub(under_way));
+        let Load { mut room, mut controllers } = self.load(now);
         // The pods that need longest to stop are asked first.
         let mut urgency: Vec<(usize, std::cmp::Reverse<Duration>, PodUid)> = self
             .pods
@@ -597,21 +613,19 @@ impl Drain {
                 *wake = (*wake).min(due);
                 continue;
             }
-            // A deletion asks no budget, and so meets nobody there.
-            if let (Some(controller), InFlight::Eviction(_)) = (&tracked.pod.controller_uid, kind) {
-                let pods = to_ask.get(controller).copied().unwrap_or_default();
-                let pace = self.paces.entry(controller.clone()).or_default();
-                let at_once = pace.at_once(pods, end.since(now.monotonic));
-                let under_way = of_controller.entry(controller.clone()).or_default();
-                if *under_way >= at_once {
-                    *wake = (*wake).min(now.monotonic + HOLDS_UP_FOR);
-                    continue;
-                }
-                *under_way += usize::from(room > 0);
-            }
             if room == 0 {
                 *wake = (*wake).min(now.monotonic + HOLDS_UP_FOR);
                 continue;
+            }
+            // A deletion asks no budget, and so meets nobody there.
+            if let (Some(controller), InFlight::Eviction(_)) = (&tracked.pod.controller_uid, kind) {
+                let load = controllers.entry(controller.clone()).or_default();
+                let pace = self.paces.entry(controller.clone()).or_default();
+                if load.evictions >= pace.at_once(load.to_ask, end.since(now.monotonic)) {
+                    *wake = (*wake).min(now.monotonic + HOLDS_UP_FOR);
+                    continue;
+                }
+                load.evictions += 1;
             }
             room -= 1;
             tracked.in_flight = Some(kind);
