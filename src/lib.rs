@@ -7,6 +7,7 @@
 //! - [`azure`] speaks to Azure, [`cluster`] to Kubernetes;
 //! - [`drain`] carries out a drain; [`serve`] answers probes and metrics, read only;
 //! - [`agent`] is the loop of the DaemonSet: observe, decide, act;
+//! - `world` (a feature) is a Kubernetes and an Azure in memory, in which the roles run for `demo` and `simulate`;
 //! - [`cli`] has one file a subcommand.
 
 pub mod agent;
@@ -17,3 +18,5 @@ pub mod cluster;
 pub mod drain;
 pub mod metrics;
 pub mod serve;
+#[cfg(feature = "world")]
+pub mod world;

@@ -1,0 +1,135 @@
+//! The kinds of objects that are served: one row each.
+
+/// How an object's status is kept apart from the rest of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// There is none.
+    None,
+    /// A subresource of a kind of Kubernetes: it takes metadata along.
+    Subresource,
+    /// A subresource of a custom resource: it takes nothing along.
+    Custom,
+}
+
+/// A kind of object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// The API group; empty for the core.
+    pub group: String,
+    /// The version of the API.
+    pub version: String,
+    /// The name in paths: `pods`.
+    pub plural: String,
+    /// `pod`.
+    pub singular: String,
+    /// `Pod`.
+    pub kind: String,
+    /// `po`.
+    pub short_names: Vec<String>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Its status.
+    pub status: Status,
+    /// Whether a change of the spec counts up `metadata.generation`.
+    pub generation: bool,
+}
+
+impl Kind {
+    /// The resource as `kubectl` names it: `pods`, `deployments.apps`.
+    pub fn resource(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// Pods.
+pub const PODS: &str = "pods";
+/// Nodes.
+pub const NODES: &str = "nodes";
+/// Namespaces.
+pub const NAMESPACES: &str = "namespaces";
+/// Service accounts.
+pub const SERVICE_ACCOUNTS: &str = "serviceaccounts";
+/// Events.
+pub const EVENTS: &str = "events";
+/// Leases.
+pub const LEASES: &str = "leases.coordination.k8s.io";
+/// Deployments.
+pub const DEPLOYMENTS: &str = "deployments.apps";
+/// ReplicaSets.
+pub const REPLICA_SETS: &str = "replicasets.apps";
+/// StatefulSets.
+pub const STATEFUL_SETS: &str = "statefulsets.apps";
+/// DaemonSets.
+pub const DAEMON_SETS: &str = "daemonsets.apps";
+/// PodDisruptionBudgets.
+pub const DISRUPTION_BUDGETS: &str = "poddisruptionbudgets.policy";
+
+/// The kinds of Kubernetes that are served. Further ones come with a `CustomResourceDefinition`.
+pub fn built_in() -> Vec<Kind> {
+    let row = |group: &str, version: &str, names: [&str; 3], short: &[&str], namespaced, status, generation| Kind {
+        group: group.into(),
+        version: version.into(),
+        plural: names[0].into(),
+        singular: names[1].into(),
+        kind: names[2].into(),
+        short_names: short.iter().map(|&name| name.into()).collect(),
+        namespaced,
+        status,
+        generation,
+    };
+    let (with, without) = (Status::Subresource, Status::None);
+    vec![
+        row("", "v1", ["pods", "pod", "Pod"], &["po"], true, with, true),
+        row("", "v1", ["nodes", "node", "Node"], &["no"], false, with, false),
+        row("", "v1", ["namespaces", "namespace", "Namespace"], &["ns"], false, with, false),
+        row("", "v1", ["serviceaccounts", "serviceaccount", "ServiceAccount"], &["sa"], true, without, false),
+        row("", "v1", ["configmaps", "configmap", "ConfigMap"], &["cm"], true, without, false),
+        row("", "v1", ["events", "event", "Event"], &["ev"], true, without, false),
+        row("coordination.k8s.io", "v1", ["leases", "lease", "Lease"], &[], true, without, false),
+        row("apps", "v1", ["deployments", "deployment", "Deployment"], &["deploy"], true, with, true),
+        row("apps", "v1", ["replicasets", "replicaset", "ReplicaSet"], &["rs"], true, with, true),
+        row("apps", "v1", ["statefulsets", "statefulset", "StatefulSet"], &["sts"], true, with, true),
+        row("apps", "v1", ["daemonsets", "daemonset", "DaemonSet"], &["ds"], true, with, true),
+        row(
+            "policy",
+            "v1",
+            ["poddisruptionbudgets", "poddisruptionbudget", "PodDisruptionBudget"],
+            &["pdb"],
+            true,
+            with,
+            true,
+        ),
+        row(
+            "rbac.authorization.k8s.io",
+            "v1",
+            ["clusterroles", "clusterrole", "ClusterRole"],
+            &[],
+            false,
+            without,
+            false,
+        ),
+        row(
+            "rbac.authorization.k8s.io",
+            "v1",
+            ["clusterrolebindings", "clusterrolebinding", "ClusterRoleBinding"],
+            &[],
+            false,
+            without,
+            false,
+        ),
+        row(
+            "apiextensions.k8s.io",
+            "v1",
+            ["customresourcedefinitions", "customresourcedefinition", "CustomResourceDefinition"],
+            &["crd", "crds"],
+            false,
+            with,
+            true,
+        ),
+    ]
+}
