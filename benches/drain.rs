@@ -74,7 +74,7 @@ async fn drain(context: Context) -> TestResult {
     let scene = Scene::new(&context, "kubectl").await?;
     scene.running(&Workload::deployment("web", PODS), PODS as usize).await?;
     let proxy = FaultProxy::start(context.client()?).await?;
-    let mut kubectl = context.kubectl().command(&["drain", scene.node.name(), "--ignore-daemonsets", "--force"]);
+    let mut kubectl = context.kubectl()?.command(&["drain", scene.node.name(), "--ignore-daemonsets", "--force"]);
     kubectl.env("KUBECONFIG", proxy.kubeconfig());
     let began = Stopwatch::start();
     let output = kubectl.output().await?;

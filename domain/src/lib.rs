@@ -11,3 +11,4 @@ pub mod policy;
 pub mod record;
 pub mod scheduled_event;
 pub mod time;
+pub mod yaml;

@@ -205,8 +205,8 @@ impl FaultSpec {
         self
     }
 
-    /// The VMs that it names, each with its place in the file.
-    pub(crate) fn vms(&self) -> &[Spanned<String>] {
+    /// The VMs that it names, each with its place in the file that it came from.
+    pub fn vms(&self) -> &[Spanned<String>] {
         &self.vms
     }
 

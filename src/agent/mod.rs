@@ -8,21 +8,22 @@ mod own_node;
 mod poll;
 mod steward;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::drain::pod::PodName;
 use domain::policy::PolicySet;
+use tokio::net::TcpListener;
 use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
-use crate::azure::imds::{Imds, ImdsError};
+use crate::azure::imds::Imds;
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::cluster::recorder::recorder;
-use crate::cluster::{Cluster, ClusterError};
 use crate::metrics::Metrics;
-use crate::serve::{self, ListenError};
+use crate::serve;
 use board::Board;
 
 /// How long the end may take; a pod is given 30 s for it.
@@ -31,16 +32,11 @@ const STOPS_WITHIN: Duration = Duration::from_secs(15);
 /// How the agent is to run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The address of the metadata service.
-    pub imds: String,
     /// The name of the own Node.
     pub node: String,
     /// What to do about events.
     pub policies: PolicySet,
-    /// How to reach the API server; as a pod if `None`.
-    pub kubeconfig: Option<PathBuf>,
-    /// Where to answer probes and metrics.
-    pub listen: SocketAddr,
+
     /// How often to ask for events.
     pub poll_interval: Duration,
     /// Decide and tell, but write nothing anywhere.
@@ -49,49 +45,70 @@ pub struct Settings {
     pub own_pod: Option<PodName>,
 }
 
-/// Why the agent could not start or had to end.
+/// Whom the agent speaks to.
+pub struct Connections {
+    /// The metadata service.
+    pub imds: Imds,
+    /// The API server.
+    pub cluster: Cluster,
+    /// Where probes and metrics are asked for.
+    pub listener: Option<TcpListener>,
+    /// Where it counts, and the cluster too.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Why the agent had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The metadata service cannot be used.
-    #[error(transparent)]
-    Imds(#[from] ImdsError),
-    /// The API server cannot be used.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// Probes cannot be answered.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
     /// A part that must go on for ever has ended.
     #[error("the {0} ended, which must not happen; the process ends so that it is started anew")]
     Ended(&'static str),
 }
 
-/// Runs the agent until `stop` is ready. Nothing is undone then: the next life goes on from the record on the node.
-pub async fn run(settings: Settings, clock: Clock, stop: impl Future<Output = ()>) -> Result<(), AgentError> {
-    let Settings { imds, node, policies, kubeconfig, listen, poll_interval, dry_run, own_pod } = settings;
-    let metrics = Arc::new(Metrics::default());
-    let imds = Imds::at(&imds)?;
-    let cluster = Cluster::connect(kubeconfig.as_deref(), clock, Arc::clone(&metrics)).await?;
+/// Runs the agent until `stop` is ready. Nothing is undone then: the next life goes on from the record on the node. If
+/// the future is dropped, everything ends where it is, as at a SIGKILL.
+pub async fn run(
+    settings: Settings,
+    connections: Connections,
+    clock: Clock,
+    stop: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
+    // For whoever looks on at several agents in one process.
+    let span = tracing::debug_span!("agent", node = settings.node);
+    live(settings, connections, clock, stop).instrument(span).await
+}
+
+async fn live(
+    settings: Settings,
+    connections: Connections,
+    clock: Clock,
+    stop: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
+    let Settings { node, policies, poll_interval, dry_run, own_pod } = settings;
+    let Connections { imds, cluster, listener, metrics } = connections;
     let cluster = if dry_run { cluster.read_only() } else { cluster };
-    let listener = serve::listen(listen).await?;
-    if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, "Serving /livez, /readyz and /metrics");
-    }
+
     let board = Arc::new(Board::new(clock, Arc::clone(&metrics), poll_interval));
     let instance = own_pod.as_ref().map_or_else(|| node.clone(), |pod| pod.name.clone());
     let (recorder, recording) = recorder(cluster.clone(), Arc::clone(&metrics), instance);
-    let serving = serve::serve(listener, Arc::clone(&board) as Arc<dyn serve::Health>);
+    let health = Arc::clone(&board) as Arc<dyn serve::Health>;
+    let serving = async {
+        match listener {
+            Some(listener) => drop(serve::serve(listener, health).await),
+            None => std::future::pending().await,
+        }
+    };
     let polling = poll::poll(imds, Arc::clone(&board), clock, poll_interval, node.clone());
     let tools = crate::drain::Tools { cluster, recorder, metrics, own_pod };
-    let mut steward = tokio::spawn(steward::Steward::new(tools, Arc::clone(&board), node, policies, dry_run).run());
-    let mut recording = tokio::spawn(recording);
+    let mut steward = spawn(steward::Steward::new(tools, Arc::clone(&board), node, policies, dry_run).run());
+    let mut recording = spawn(recording);
     tokio::select! {
         biased;
         () = stop => {}
-        ended = supervised("poll loop", tokio::spawn(polling)) => return Err(ended),
+        ended = supervised("poll loop", spawn(polling)) => return Err(ended),
         ended = supervised("steward", &mut steward) => return Err(ended),
         ended = supervised("recorder", &mut recording) => return Err(ended),
-        ended = supervised("HTTP server", tokio::spawn(async { drop(serving.await) })) => return Err(ended),
+        ended = supervised("HTTP server", spawn(serving)) => return Err(ended),
     }
     tracing::info!("Stopping; the node stays as it is, and the next start goes on from its record");
     board.stop();
@@ -104,6 +121,11 @@ pub async fn run(settings: Settings, clock: Clock, stop: impl Future<Output = ()
         tracing::warn!("Stopped before everything that was asked for was answered");
     }
     Ok(())
+}
+
+/// A task that ends with whoever waits for it.
+fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
+    AbortOnDropHandle::new(tokio::spawn(work.in_current_span()))
 }
 
 /// Waits for a part that must go on for ever; its end is an error.

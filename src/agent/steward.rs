@@ -14,10 +14,12 @@ use domain::record::Record;
 use domain::scheduled_event::{EventId, EventType, VmName};
 use domain::time::{Monotonic, spoken};
 use jiff::Timestamp;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::board::{Board, Loop};
 use super::own_node::{OwnNode, Patience};
+use super::spawn;
 use crate::clock::Clock;
 use crate::cluster::ClusterError;
 use crate::cluster::node::NodeNews;
@@ -43,13 +45,12 @@ struct RunningDrain {
     orders: Orders,
     events: Vec<EventId>,
     began: Monotonic,
-    task: JoinHandle<Ended>,
+    task: AbortOnDropHandle<Ended>,
     stopping: bool,
 }
 
 impl Drop for RunningDrain {
     fn drop(&mut self) {
-        self.task.abort();
         self.metrics.no_drain();
     }
 }
@@ -80,7 +81,7 @@ pub(super) struct Steward {
     node: OwnNode,
     drain: Option<RunningDrain>,
     /// What stopped drains have asked for and still wait for.
-    winding_down: Vec<JoinHandle<()>>,
+    winding_down: Vec<AbortOnDropHandle<()>>,
     finished: Option<FinishedDrain>,
     writing: Patience,
     /// With another writer who takes back what we write.
@@ -349,7 +350,7 @@ impl Steward {
                     tracing::info!(began = %started_at, "Going on with a drain that had begun before");
                 }
                 let orders = Orders::new(order);
-                let task = tokio::spawn(drain(self.tools.clone(), self.node.name().to_owned(), orders.clone()));
+                let task = spawn(drain(self.tools.clone(), self.node.name().to_owned(), orders.clone()));
                 let began = self.clock.now().monotonic;
                 self.drain = Some(RunningDrain { metrics, started_at, orders, events, began, task, stopping: false });
             }
@@ -362,7 +363,7 @@ impl Steward {
             Ok(Ended::Over(outcome)) => outcome,
             Ok(Ended::Stopped(under_way)) => {
                 self.winding_down.retain(|task| !task.is_finished());
-                self.winding_down.push(tokio::spawn(under_way));
+                self.winding_down.push(spawn(under_way));
                 return;
             }
             Err(error) => {

@@ -4,12 +4,14 @@
 //! link-local address and never through a proxy. Anything but a well-formed 200 is an error that says nothing about
 //! events.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use domain::scheduled_event::{DecodeError, Document, VmName, decode};
-use reqwest::{Client, StatusCode, Url, header, redirect};
+use reqwest::header::{HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Method, Request, Response, StatusCode, Url, redirect};
 use serde::Deserialize;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt};
 
 /// The address of the service, the same on every machine of Azure.
 pub const LINK_LOCAL: &str = "http://169.254.169.254";
@@ -107,20 +109,13 @@ pub struct Instance {
 /// The metadata service.
 #[derive(Clone, Debug)]
 pub struct Imds {
-    http: Client,
+    transport: BoxCloneSyncService<Request, Response, BoxError>,
     base: String,
 }
 
 impl Imds {
     /// The service at an address, possibly with a path in front.
     pub fn at(address: &str) -> Result<Self, ImdsError> {
-        // Some write the address with the path that all its answers are under.
-        let base = address.trim_end_matches('/').trim_end_matches("/metadata").to_owned();
-        let parsed =
-            Url::parse(&base).ok().filter(|url| url.scheme() == "http" && url.has_host() && url.query().is_none());
-        if parsed.is_none() {
-            return Err(ImdsError::Address(address.to_owned()));
-        }
         let http = Client::builder()
             .no_proxy()
             .redirect(redirect::Policy::none())
@@ -129,7 +124,23 @@ impl Imds {
             .user_agent(concat!("remediator/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(ImdsError::Client)?;
-        Ok(Self { http, base })
+        Self::through(address, http)
+    }
+
+    /// The service at an address that `transport` reaches, which may be in this very process.
+    pub fn through<S>(address: &str, transport: S) -> Result<Self, ImdsError>
+    where
+        S: Service<Request, Response = Response, Error: Into<BoxError>> + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+    {
+        // Some write the address with the path that all its answers are under.
+        let base = address.trim_end_matches('/').trim_end_matches("/metadata").to_owned();
+        let parsed =
+            Url::parse(&base).ok().filter(|url| url.scheme() == "http" && url.has_host() && url.query().is_none());
+        if parsed.is_none() {
+            return Err(ImdsError::Address(address.to_owned()));
+        }
+        Ok(Self { transport: BoxCloneSyncService::new(transport.map_err(Into::into)), base })
     }
 
     /// Who this machine is.
@@ -169,15 +180,19 @@ impl Imds {
     }
 
     async fn get_unlimited(&self, path_and_query: &str) -> Result<Vec<u8>, ImdsError> {
-        let request = self.http.get(format!("{}{path_and_query}", self.base)).header("Metadata", "true");
-        let mut response = request
-            .send()
-            .await
-            .map_err(|error| ImdsError::Unreachable { address: self.base.clone(), cause: innermost(&error) })?;
+        let url = format!("{}{path_and_query}", self.base);
+        let url = Url::parse(&url).map_err(|_| ImdsError::Address(url))?;
+        let mut request = Request::new(Method::GET, url);
+        request.headers_mut().insert("Metadata", HeaderValue::from_static("true"));
+        let mut response =
+            self.transport.clone().oneshot(request).await.map_err(|error| ImdsError::Unreachable {
+                address: self.base.clone(),
+                cause: innermost(error.as_ref()),
+            })?;
         let status = response.status();
         let retry_after = response
             .headers()
-            .get(header::RETRY_AFTER)
+            .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map(Duration::from_secs);
         let mut body = Vec::new();
@@ -200,13 +215,10 @@ impl Imds {
 }
 
 /// The cause at the bottom, which tells most: `connection refused` instead of `error sending request`.
-fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    match error.source() {
-        Some(_) => cause.to_string(),
-        None => error.to_string(),
-    }
+    cause.to_string()
 }

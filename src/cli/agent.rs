@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -13,9 +14,12 @@ use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{policy_files, usage};
-use crate::agent::{AgentError, Settings};
-use crate::azure::imds::LINK_LOCAL;
+use crate::agent::{Connections, Settings};
+use crate::azure::imds::{Imds, LINK_LOCAL};
 use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::metrics::Metrics;
+use crate::serve;
 
 /// Azure allows five requests a second for a whole machine, and others there ask too.
 const SHORTEST_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -103,19 +107,21 @@ impl Agent {
             "Starting"
         );
         let own_pod = pod_name.zip(pod_namespace).map(|(name, namespace)| PodName { namespace, name });
-        let settings = Settings { imds, node, policies, kubeconfig, listen, poll_interval, dry_run, own_pod };
+        let settings = Settings { node, policies, poll_interval, dry_run, own_pod };
         // One thread: the work is waiting, and what happens in which order can be replayed.
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
         runtime.block_on(async {
             let stop = stop_signal().context("cannot listen to signals")?;
-            match crate::agent::run(settings, Clock::system(), stop).await {
-                Ok(()) => Ok(ExitCode::SUCCESS),
-                Err(error @ (AgentError::Imds(_) | AgentError::Cluster(_) | AgentError::Listen(_))) => {
-                    Err(usage(error))
-                }
-                Err(error @ AgentError::Ended(_)) => Err(error.into()),
-            }
+            let (clock, metrics) = (Clock::system(), Arc::new(Metrics::default()));
+            let imds = Imds::at(&imds).map_err(usage)?;
+            let cluster = Cluster::connect(kubeconfig.as_deref(), clock, Arc::clone(&metrics)).await.map_err(usage)?;
+            let listener = serve::listen(listen).await.map_err(usage)?;
+            let address = listener.local_addr().context("cannot tell where probes are answered")?;
+            tracing::info!(%address, "Serving /livez, /readyz and /metrics");
+            let connections = Connections { imds, cluster, listener: Some(listener), metrics };
+            crate::agent::run(settings, connections, clock, stop).await?;
+            Ok(ExitCode::SUCCESS)
         })
     }
 }

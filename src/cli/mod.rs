@@ -3,8 +3,14 @@
 //! Exit codes: 0, it went well; 1, it did not; 2, the command line or a file that it names is wrong.
 
 mod agent;
+#[cfg(feature = "world")]
+mod demo;
 mod policy;
 mod policy_files;
+#[cfg(feature = "world")]
+mod simulate;
+#[cfg(feature = "world")]
+mod story;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -22,6 +28,8 @@ use tracing_subscriber::{Layer, fmt};
 #[derive(Debug, Parser)]
 #[command(name = "remediator", version, max_term_width = 100)]
 #[command(after_help = "Examples:\n  \
+    remediator demo\n  \
+    remediator simulate policies/scenarios/rolling-redeploy.yaml --policy policies/aks.yaml\n  \
     remediator policy check policies/*.yaml\n  \
     remediator policy explain --policy policies/spot.yaml --event event.json --labels kubernetes.azure.com/scalesetpriority=spot\n  \
     remediator agent --node \"$NODE_NAME\" --policy /etc/remediator/policies")]
@@ -47,6 +55,12 @@ enum LogFormat {
 enum Command {
     /// Watches the scheduled events of this machine and looks after its node (the role of the DaemonSet).
     Agent(Box<agent::Agent>),
+    /// Shows agents at work in a Kubernetes and an Azure of its own, live, in about a minute.
+    #[cfg(feature = "world")]
+    Demo(demo::Demo),
+    /// Plays a scenario in virtual time and tells what came of it.
+    #[cfg(feature = "world")]
+    Simulate(simulate::Simulate),
     /// Checks policy files, and tells what a policy says about an event.
     #[command(subcommand)]
     Policy(policy::Policy),
@@ -62,6 +76,10 @@ pub fn run() -> ExitCode {
     let Arguments { log, log_format, command } = Arguments::parse();
     let done = start_log(&log, log_format).and_then(|()| match command {
         Command::Agent(agent) => agent.run(),
+        #[cfg(feature = "world")]
+        Command::Demo(demo) => demo.run(),
+        #[cfg(feature = "world")]
+        Command::Simulate(simulate) => simulate.run(),
         Command::Policy(policy) => policy.run(),
     });
     match done {

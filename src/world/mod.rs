@@ -2,7 +2,23 @@
 //! `simulate`.
 //!
 //! - [`api_server`]: the Kubernetes API over objects in memory;
-//! - [`controllers`]: what the control plane does by itself, as far as a drain or a repair sees it.
+//! - [`controllers`]: what the control plane does by itself, as far as a drain or a repair sees it;
+//! - [`kubelets`]: machines that run pods;
+//! - [`scenario`], [`chance`]: what happens to them; [`network`]: what happens to requests on their way;
+//! - [`lives`]: the agents, one on each machine;
+//! - [`timeline`], [`onlooker`], [`invariants`], [`verdict`]: what is told of it, and judged;
+//! - [`stage`]: all of this put together and played.
 
 pub mod api_server;
+pub mod chance;
 pub mod controllers;
+pub mod invariants;
+pub mod kubelets;
+pub mod lives;
+pub mod network;
+pub mod onlooker;
+pub mod scenario;
+pub mod simulation;
+pub mod stage;
+pub mod timeline;
+pub mod verdict;

@@ -1,10 +1,12 @@
 //! The agent, as the program that operators run, against an API server and a mock of Azure's metadata service.
 //!
-//! A test knows its [`scene::Scene`] and clients only, not what kind of API server is behind them.
+//! A test knows its [`scene::Scene`] and clients only, not what kind of API server is behind them: each runs on the embedded
+//! one, and on a real one where that can be had.
 
 mod costs;
 mod deadline;
 mod drain;
+mod embedded;
 mod ownership;
 mod scene;
 mod trouble;
@@ -14,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use control_plane::harness::{self, Test};
-use control_plane::{Options, tests};
+use control_plane::{Options, SideKind, tests};
 
 fn main() -> ExitCode {
     let mut all = tests![
@@ -62,7 +64,8 @@ fn main() -> ExitCode {
             "walkthrough::the_readmes_command_shows_a_node_drained_and_given_back",
             walkthrough::the_readmes_command_shows_a_node_drained_and_given_back,
         )
+        .only_on("real")
         .limit(Duration::from_secs(300)),
     );
-    harness::run(Options::default(), all)
+    harness::run_on(&[embedded::embedded(), SideKind::real()], &Options::default(), &all)
 }

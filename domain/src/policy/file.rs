@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_saphyr::{Location, Spanned, UserMessageFormatter};
+use serde_saphyr::Spanned;
 
 use super::duration_text::DurationText;
 use super::{
@@ -14,6 +14,7 @@ use super::{
     TypeMatch,
 };
 use crate::scheduled_event::{EventSource, EventStatus, EventType};
+use crate::yaml::{self, FileError, Mistake};
 
 const API_VERSION: &str = "remediator.dev/v1alpha1";
 const KIND: &str = "Policy";
@@ -21,51 +22,9 @@ const KIND: &str = "Policy";
 /// How many phases a profile may have; the profile is kept in an annotation of limited size.
 const MOST_PHASES: usize = 8;
 
-/// What is wrong with a policy file, and where. Written `FILE:LINE:COLUMN: what`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}:{column}: {message}")]
-pub struct PolicyError {
-    /// The file, as the operator named it.
-    pub file: String,
-    /// The line, from 1.
-    pub line: u64,
-    /// The column, from 1.
-    pub column: u64,
-    /// What is wrong and what would be right.
-    pub message: String,
-}
-
 /// Reads the text of a policy file; `file` is its name, for the error.
-pub fn parse(file: &str, text: &str) -> Result<Policy, PolicyError> {
-    let at = |location: Location, message: String| PolicyError {
-        file: file.to_owned(),
-        line: location.line().max(1),
-        column: location.column().max(1),
-        message,
-    };
-    let document: PolicyFile = serde_saphyr::from_str(text).map_err(|error| {
-        let location = error.location().unwrap_or(Location::UNKNOWN);
-        at(location, message_without_place(&error))
-    })?;
-    document.into_policy().map_err(|Fault { location, message }| at(location, message))
-}
-
-/// The parser's message for users ends in the place, which stands at the front of ours.
-fn message_without_place(error: &serde_saphyr::Error) -> String {
-    let message = error.without_snippet().render_with_formatter(&UserMessageFormatter);
-    match message.rfind(" at line ") {
-        Some(end) => message[..end].to_owned(),
-        None => message,
-    }
-}
-
-struct Fault {
-    location: Location,
-    message: String,
-}
-
-fn fault<T>(at: &Spanned<T>, message: impl Into<String>) -> Fault {
-    Fault { location: at.referenced, message: message.into() }
+pub fn parse(file: &str, text: &str) -> Result<Policy, FileError> {
+    yaml::read(file, text, PolicyFile::into_policy)
 }
 
 #[derive(Deserialize)]
@@ -152,22 +111,22 @@ struct PhaseFile {
 }
 
 impl PolicyFile {
-    fn into_policy(self) -> Result<Policy, Fault> {
+    fn into_policy(self) -> Result<Policy, Mistake> {
         let Self { api_version, kind, metadata: Metadata { name }, selector, priority, mode, events, drain } = self;
         if api_version.value != API_VERSION {
-            return Err(fault(
+            return Err(Mistake::at(
                 &api_version,
                 format!("unknown apiVersion `{}`: write {API_VERSION}", api_version.value),
             ));
         }
         if kind.value != KIND {
-            return Err(fault(&kind, format!("unknown kind `{}`: write {KIND}", kind.value)));
+            return Err(Mistake::at(&kind, format!("unknown kind `{}`: write {KIND}", kind.value)));
         }
         check_name("policy", &name)?;
         if let Some(selector) = &selector
             && let Some(message) = selector.value.fault()
         {
-            return Err(fault(selector, message));
+            return Err(Mistake::at(selector, message));
         }
         let profiles = drain.into_profiles()?;
         let mut names = BTreeSet::new();
@@ -175,7 +134,7 @@ impl PolicyFile {
         for rule in events {
             check_name("rule", &rule.name)?;
             if !names.insert(rule.name.value.clone()) {
-                return Err(fault(&rule.name, format!("two rules are named `{}`: rename one", rule.name.value)));
+                return Err(Mistake::at(&rule.name, format!("two rules are named `{}`: rename one", rule.name.value)));
             }
             rules.push(rule.into_rule(&profiles)?);
         }
@@ -191,28 +150,34 @@ impl PolicyFile {
 }
 
 impl RuleFile {
-    fn into_rule(self, profiles: &BTreeMap<String, Profile>) -> Result<Rule, Fault> {
+    fn into_rule(self, profiles: &BTreeMap<String, Profile>) -> Result<Rule, Mistake> {
         let Self { name, matches, action, profile, start } = self;
         if let Some(profile) = &profile {
             if action != Action::Drain {
-                return Err(fault(profile, format!("a profile is for `action: drain`, but this rule says {action}")));
+                return Err(Mistake::at(
+                    profile,
+                    format!("a profile is for `action: drain`, but this rule says {action}"),
+                ));
             }
             if !profiles.contains_key(&profile.value) {
                 let known: Vec<&str> = profiles.keys().map(String::as_str).collect();
                 let message =
                     format!("no profile `{}` under drain.profiles: there are {}", profile.value, known.join(", "));
-                return Err(fault(profile, message));
+                return Err(Mistake::at(profile, message));
             }
         }
         if let Some(at_most) = &start.at_most
             && action == Action::None
         {
-            return Err(fault(at_most, "`start` is for a cordon or a drain, but this rule says none"));
+            return Err(Mistake::at(at_most, "`start` is for a cordon or a drain, but this rule says none"));
         }
         if let Some(at_most) = &start.at_most
             && at_most.value.0.is_zero()
         {
-            return Err(fault(at_most, "with `atMost: 0s` nothing would begin before the event does: give it time"));
+            return Err(Mistake::at(
+                at_most,
+                "with `atMost: 0s` nothing would begin before the event does: give it time",
+            ));
         }
         Ok(Rule {
             name: name.value,
@@ -225,7 +190,7 @@ impl RuleFile {
 }
 
 impl MatchFile {
-    fn into_match(self) -> Result<Match, Fault> {
+    fn into_match(self) -> Result<Match, Mistake> {
         let Self { event_type, source, status, duration } = self;
         let range = match duration {
             None => DurationRange::default(),
@@ -233,12 +198,12 @@ impl MatchFile {
                 let DurationFile { below, at_least } = &bounds.value;
                 let (below, at_least) = (below.map(|text| text.0), at_least.map(|text| text.0));
                 if below.is_none() && at_least.is_none() {
-                    return Err(fault(&bounds, "`duration` needs `below`, `atLeast` or both"));
+                    return Err(Mistake::at(&bounds, "`duration` needs `below`, `atLeast` or both"));
                 }
                 if let (Some(below), Some(at_least)) = (below, at_least)
                     && below <= at_least
                 {
-                    return Err(fault(
+                    return Err(Mistake::at(
                         &bounds,
                         "no duration is both `atLeast` and `below`: `below` must be the larger",
                     ));
@@ -256,7 +221,7 @@ impl MatchFile {
 }
 
 impl DrainFile {
-    fn into_profiles(self) -> Result<BTreeMap<String, Profile>, Fault> {
+    fn into_profiles(self) -> Result<BTreeMap<String, Profile>, Mistake> {
         let mut profiles = BTreeMap::from([(DEFAULT_PROFILE.to_owned(), Profile::default())]);
         for (name, profile) in self.profiles {
             profiles.insert(name, profile.into_profile()?);
@@ -266,23 +231,26 @@ impl DrainFile {
 }
 
 impl ProfileFile {
-    fn into_profile(self) -> Result<Profile, Fault> {
+    fn into_profile(self) -> Result<Profile, Mistake> {
         let Self { timeout, margin, at_deadline, bare, empty_dir, phases } = self;
         let defaults = Profile::default();
         if let Some(timeout) = &timeout
             && timeout.value.0.is_zero()
         {
-            return Err(fault(timeout, "with `timeout: 0s` nothing would be evicted: give it time"));
+            return Err(Mistake::at(timeout, "with `timeout: 0s` nothing would be evicted: give it time"));
         }
         if let Some(margin) = &margin
             && margin.value.0.is_zero()
         {
-            return Err(fault(margin, "with `margin: 0s` nothing would be deleted before the deadline: give it time"));
+            return Err(Mistake::at(
+                margin,
+                "with `margin: 0s` nothing would be deleted before the deadline: give it time",
+            ));
         }
         if let (Some(timeout), Some(margin)) = (&timeout, &margin)
             && margin.value.0 >= timeout.value.0
         {
-            return Err(fault(margin, "`margin` must be shorter than `timeout`"));
+            return Err(Mistake::at(margin, "`margin` must be shorter than `timeout`"));
         }
         let phases = match phases {
             None => defaults.phases,
@@ -299,9 +267,9 @@ impl ProfileFile {
     }
 }
 
-fn into_phases(phases: Spanned<Vec<PhaseFile>>) -> Result<Vec<Phase>, Fault> {
+fn into_phases(phases: Spanned<Vec<PhaseFile>>) -> Result<Vec<Phase>, Mistake> {
     if phases.value.is_empty() || phases.value.len() > MOST_PHASES {
-        return Err(fault(
+        return Err(Mistake::at(
             &phases,
             format!("a profile has 1 to {MOST_PHASES} phases; leave `phases` out for the usual two"),
         ));
@@ -309,25 +277,25 @@ fn into_phases(phases: Spanned<Vec<PhaseFile>>) -> Result<Vec<Phase>, Fault> {
     let mut checked: Vec<Phase> = Vec::with_capacity(phases.value.len());
     for PhaseFile { priority, grace } in phases.value {
         if checked.last().is_some_and(|last| last.priority >= priority.value) {
-            return Err(fault(&priority, "phases are listed by ascending `priority`"));
+            return Err(Mistake::at(&priority, "phases are listed by ascending `priority`"));
         }
         if let Some(grace) = &grace
             && grace.value.0.is_zero()
         {
-            return Err(fault(grace, "a `grace` of 0s would remove pods without stopping them: give them time"));
+            return Err(Mistake::at(grace, "a `grace` of 0s would remove pods without stopping them: give them time"));
         }
         checked.push(Phase { priority: priority.value, grace: grace.map(|grace| grace.value.0) });
     }
     Ok(checked)
 }
 
-fn check_name(of: &str, name: &Spanned<String>) -> Result<(), Fault> {
+fn check_name(of: &str, name: &Spanned<String>) -> Result<(), Mistake> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let fits = !name.value.is_empty() && name.value.len() <= 63 && name.value.bytes().all(allowed);
     if fits {
         return Ok(());
     }
-    Err(fault(name, format!("`{}` is no name for a {of}: use up to 63 of a-z, 0-9, `-` and `.`", name.value)))
+    Err(Mistake::at(name, format!("`{}` is no name for a {of}: use up to 63 of a-z, 0-9, `-` and `.`", name.value)))
 }
 
 /// One value, or a list of them.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::scheduled_event::{EventSource, EventStatus, EventType, ScheduledEvent};
+use crate::yaml::FileError;
 pub use selector::Selector;
 
 /// The profile that a rule uses when it names none. It always exists.
@@ -304,7 +305,7 @@ impl fmt::Display for Judgement {
 
 impl Policy {
     /// The policy that applies when no file is given.
-    pub fn built_in() -> Result<Self, file::PolicyError> {
+    pub fn built_in() -> Result<Self, FileError> {
         file::parse("default.yaml (built in)", BUILT_IN)
     }
 

@@ -48,6 +48,16 @@ pub struct EventSpec {
 }
 
 impl EventSpec {
+    /// The VMs that it names, each with its place in the file that it came from.
+    pub fn vms(&self) -> &[Spanned<String>] {
+        &self.vms
+    }
+
+    /// What it may be called by: its name, its identifier, or neither.
+    pub fn called(&self) -> impl Iterator<Item = &str> {
+        self.name.iter().chain(&self.id).map(|name| name.value.as_str())
+    }
+
     /// An event of the given type for one VM.
     pub fn new(kind: EventType, vm: impl Into<String>) -> Self {
         Self {

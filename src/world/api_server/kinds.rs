@@ -32,12 +32,66 @@ pub struct Kind {
     pub status: Status,
     /// Whether a change of the spec counts up `metadata.generation`.
     pub generation: bool,
+    /// What came with its definition, if it is a custom resource.
+    pub custom: Option<Custom>,
+}
+
+/// What the definition of a custom resource says about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Custom {
+    /// The columns of `kubectl get`.
+    pub columns: Vec<CustomColumn>,
+    /// The paths, as in `spec.nodeName`, by which field selectors may select.
+    pub selectable: Vec<String>,
+}
+
+/// A column of `kubectl get`
+/// (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#additional-printer-columns>).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomColumn {
+    /// Its heading.
+    pub name: String,
+    /// `string`, `integer`, `date` and so on.
+    pub kind: String,
+    /// Where the value is: `.spec.nodeName`, `.status.conditions[?(@.type=="Ready")].status`.
+    pub json_path: String,
+    /// Above 0 it is shown with `-o wide` only.
+    pub priority: i64,
 }
 
 impl Kind {
     /// The resource as `kubectl` names it: `pods`, `deployments.apps`.
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// Whether the resource is named so: `pods`, `deployments.apps`.
+    pub fn is_called(&self, resource: &str) -> bool {
+        match resource.strip_prefix(self.plural.as_str()) {
+            Some("") => self.group.is_empty(),
+            Some(rest) => rest.strip_prefix('.') == Some(self.group.as_str()),
+            None => false,
+        }
+    }
+
+    /// The resource under which its objects are stored: events of both groups are the same.
+    pub fn stored(&self) -> String {
+        if self.group == EVENTS_GROUP { EVENTS.to_owned() } else { self.resource() }
+    }
+
+    /// `apiVersion` of its objects in the store.
+    pub(super) fn stored_api_version(&self) -> String {
+        if self.group == EVENTS_GROUP { self.version.clone() } else { self.api_version() }
+    }
+
+    /// As [`Self::qualified`], of what is stored.
+    pub(super) fn stored_qualified(&self) -> String {
+        if self.group == EVENTS_GROUP { self.kind.clone() } else { self.qualified() }
+    }
+
+    /// The kind as it is called in refusals: `Pod`, `Lease.coordination.k8s.io`.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
     /// `v1`, `apps/v1`.
@@ -60,13 +114,19 @@ pub const EVENTS: &str = "events";
 pub const LEASES: &str = "leases.coordination.k8s.io";
 /// Deployments.
 pub const DEPLOYMENTS: &str = "deployments.apps";
-/// ReplicaSets.
+/// `ReplicaSet`s.
 pub const REPLICA_SETS: &str = "replicasets.apps";
-/// StatefulSets.
+/// `StatefulSet`s.
 pub const STATEFUL_SETS: &str = "statefulsets.apps";
-/// DaemonSets.
+/// `DaemonSet`s.
 pub const DAEMON_SETS: &str = "daemonsets.apps";
-/// PodDisruptionBudgets.
+/// Priority classes.
+pub const PRIORITY_CLASSES: &str = "priorityclasses.scheduling.k8s.io";
+/// Definitions of custom resources.
+pub const CUSTOM_RESOURCE_DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// The API group in which events are served a second time.
+pub const EVENTS_GROUP: &str = "events.k8s.io";
+/// `PodDisruptionBudget`s.
 pub const DISRUPTION_BUDGETS: &str = "poddisruptionbudgets.policy";
 
 /// The kinds of Kubernetes that are served. Further ones come with a `CustomResourceDefinition`.
@@ -81,6 +141,7 @@ pub fn built_in() -> Vec<Kind> {
         namespaced,
         status,
         generation,
+        custom: None,
     };
     let (with, without) = (Status::Subresource, Status::None);
     vec![
@@ -90,6 +151,8 @@ pub fn built_in() -> Vec<Kind> {
         row("", "v1", ["serviceaccounts", "serviceaccount", "ServiceAccount"], &["sa"], true, without, false),
         row("", "v1", ["configmaps", "configmap", "ConfigMap"], &["cm"], true, without, false),
         row("", "v1", ["events", "event", "Event"], &["ev"], true, without, false),
+        row(EVENTS_GROUP, "v1", ["events", "event", "Event"], &["ev"], true, without, false),
+        row("", "v1", ["services", "service", "Service"], &["svc"], true, with, false),
         row("coordination.k8s.io", "v1", ["leases", "lease", "Lease"], &[], true, without, false),
         row("apps", "v1", ["deployments", "deployment", "Deployment"], &["deploy"], true, with, true),
         row("apps", "v1", ["replicasets", "replicaset", "ReplicaSet"], &["rs"], true, with, true),
@@ -102,6 +165,16 @@ pub fn built_in() -> Vec<Kind> {
             &["pdb"],
             true,
             with,
+            true,
+        ),
+        row("batch", "v1", ["jobs", "job", "Job"], &[], true, with, true),
+        row(
+            "scheduling.k8s.io",
+            "v1",
+            ["priorityclasses", "priorityclass", "PriorityClass"],
+            &["pc"],
+            false,
+            without,
             true,
         ),
         row(

@@ -213,6 +213,37 @@ impl Locked<'_> {
         Ok(shelf.history.range(first..).cloned().collect())
     }
 
+    /// The objects of a resource as they were at a version of the past, in the order of their keys.
+    pub fn list_at(
+        &self,
+        resource: &str,
+        namespace: Option<&str>,
+        version: u64,
+    ) -> Result<Vec<(Key, Arc<Value>)>, Expired> {
+        let changes = self.changes_after(resource, version)?;
+        let is_meant = |key: &Key| namespace.is_none_or(|namespace| key.namespace == namespace);
+        // What a key was before the first of its later changes is what it was then.
+        let mut then: BTreeMap<&Key, Option<&Arc<Value>>> = BTreeMap::new();
+        for change in changes.iter().filter(|change| is_meant(&change.key)) {
+            then.entry(&change.key).or_insert(change.before.as_ref());
+        }
+        for (key, object) in self.list(resource, namespace) {
+            then.entry(key).or_insert(Some(object));
+        }
+        Ok(then.into_iter().filter_map(|(key, object)| Some((key.clone(), Arc::clone(object?)))).collect())
+    }
+
+    /// The resources that have, or have had, objects.
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.shelves.keys()
+    }
+
+    /// Begins to remember the history of a resource that has not been there before.
+    pub fn begin(&mut self, resource: &str) {
+        let version = self.0.version;
+        self.shelf(resource).forgotten = version;
+    }
+
     /// Forgets the history of all resources, so that every watch and list from an earlier version has expired.
     pub fn compact(&mut self) {
         let version = self.0.version;

@@ -22,11 +22,11 @@
 //! ```
 //!
 //! Tests share one control plane, which starts when the first of them runs. Where none can be had they are reported as
-//! ignored, with the reason, unless `REMEDIATOR_REQUIRE_CONTROL_PLANE` is `1`: then they fail.
+//! ignored, with the reason, unless `REMEDIATOR_REQUIRE_CONTROL_PLANE` is `1`: then they fail. [`run_on`] runs the same tests
+//! on several [`Side`]s.
 
 use std::env;
 use std::error::Error;
-use std::ops::Deref;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -34,15 +34,19 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::control_plane::{ControlPlane, Options, StartError};
+use crate::api_server::ApiServer;
+use crate::binaries::{Binaries, Unavailable};
+use crate::control_plane::{ControlPlane, Options};
+use crate::kubectl::Kubectl;
 use crate::kubelet::{Kubelet, NodeSpec};
 use crate::namespace::{NAMESPACE_LABEL, Namespace, NamespaceError, is_ready};
+use crate::side::{Side, SideError, SideKind, is_unavailable};
 
 /// Set to `1` where a control plane must be had, as in CI.
 const REQUIRE_VARIABLE: &str = "REMEDIATOR_REQUIRE_CONTROL_PLANE";
@@ -60,25 +64,28 @@ const TESTS_AT_ONCE: usize = 6;
 pub type TestResult = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// A test that needs a control plane.
+#[derive(Clone)]
 pub struct Test {
     name: String,
     limit: Duration,
     alone: Option<Options>,
-    body: Box<dyn FnOnce(Context) -> BoxFuture<'static, TestResult> + Send>,
+    only_on: Option<&'static str>,
+    body: Arc<dyn Fn(Context) -> BoxFuture<'static, TestResult> + Send + Sync>,
 }
 
 impl Test {
     /// A test that may run beside others, on the control plane that all share. Usually made by [`crate::tests!`].
     pub fn new<F, R>(name: &str, body: F) -> Self
     where
-        F: FnOnce(Context) -> R + Send + 'static,
+        F: Fn(Context) -> R + Send + Sync + 'static,
         R: Future<Output = TestResult> + Send + 'static,
     {
         Self {
             name: name.to_owned(),
             limit: DEFAULT_LIMIT,
             alone: None,
-            body: Box::new(move |context| body(context).boxed()),
+            only_on: None,
+            body: Arc::new(move |context| body(context).boxed()),
         }
     }
 
@@ -86,6 +93,13 @@ impl Test {
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Runs the test on the side of this name only.
+    #[must_use]
+    pub fn only_on(mut self, side: &'static str) -> Self {
+        self.only_on = Some(side);
         self
     }
 
@@ -119,10 +133,10 @@ pub fn test_name(module: &str, function: &str) -> String {
     }
 }
 
-/// What one test has in its hands. It is a [`ControlPlane`], and remembers what has to be cleaned up after the test.
+/// What one test has in its hands: a [`Side`], and what has to be cleaned up after the test.
 #[derive(Clone)]
 pub struct Context {
-    control_plane: Arc<ControlPlane>,
+    side: Arc<dyn Side>,
     traces: Arc<Mutex<Traces>>,
 }
 
@@ -132,22 +146,39 @@ struct Traces {
     doing: Option<String>,
 }
 
-impl Deref for Context {
-    type Target = ControlPlane;
-
-    fn deref(&self) -> &ControlPlane {
-        &self.control_plane
-    }
-}
-
 impl Context {
-    fn new(control_plane: Arc<ControlPlane>) -> Self {
-        Self { control_plane, traces: Arc::default() }
+    fn new(side: Arc<dyn Side>) -> Self {
+        Self { side, traces: Arc::default() }
     }
 
-    /// The control plane itself.
-    pub fn control_plane(&self) -> Arc<ControlPlane> {
-        Arc::clone(&self.control_plane)
+    /// The real control plane, if this is one.
+    pub fn control_plane(&self) -> Option<Arc<ControlPlane>> {
+        Arc::clone(&self.side).as_control_plane()
+    }
+
+    /// The API server, for the administrator.
+    pub fn api_server(&self) -> &ApiServer {
+        self.side.api_server()
+    }
+
+    /// A new client of the administrator; see [`ApiServer::client`].
+    pub fn client(&self) -> Result<Client, kube::Error> {
+        self.api_server().client()
+    }
+
+    /// kubectl as the administrator.
+    pub fn kubectl(&self) -> Result<Kubectl, Unavailable> {
+        Ok(Kubectl::new(&Binaries::find_or_build()?, &self.side.kubeconfig()))
+    }
+
+    /// Kills the API server. Clients see closed connections and then refused ones. What it stored stays.
+    pub fn stop_api_server(&self) {
+        self.side.stop_api_server();
+    }
+
+    /// Starts the API server again, on the same port, and waits until it is ready.
+    pub async fn start_api_server(&self) -> Result<(), SideError> {
+        self.side.start_api_server().await
     }
 
     /// A new namespace, which is deleted after the test with all that belongs to it.
@@ -225,52 +256,62 @@ fn describe_pod(pod: &Pod) -> String {
     format!("  pod {} on {node}: {phase}{ready}{terminating}", pod.name_any())
 }
 
-/// The control plane that tests share, started by the first of them.
+/// The side that tests share, started by the first of them.
 struct Shared {
+    kind: SideKind,
     options: Options,
-    control_plane: OnceLock<Result<Arc<ControlPlane>, Arc<StartError>>>,
+    side: OnceLock<Result<Arc<dyn Side>, Arc<SideError>>>,
 }
 
 impl Shared {
-    fn get(&self, runtime: &Runtime) -> Result<Arc<ControlPlane>, Arc<StartError>> {
-        self.control_plane
-            .get_or_init(|| {
-                let started = runtime.block_on(ControlPlane::start(self.options.clone()));
-                started.map(Arc::new).map_err(Arc::new)
-            })
-            .clone()
+    fn new(kind: SideKind, options: Options) -> Arc<Self> {
+        Arc::new(Self { kind, options, side: OnceLock::new() })
+    }
+
+    fn get(&self, runtime: &Runtime) -> Result<Arc<dyn Side>, Arc<SideError>> {
+        self.side.get_or_init(|| runtime.block_on(self.kind.start(self.options.clone())).map_err(Arc::new)).clone()
     }
 }
 
 /// Runs the tests that the command line asks for, as the standard test harness does. `options` are those of the shared
 /// control plane. To be returned from `main`.
 pub fn run(options: Options, tests: Vec<Test>) -> ExitCode {
+    let shared = Shared::new(SideKind::real(), options);
+    run_all(tests.into_iter().map(|test| (test.name.clone(), test, Arc::clone(&shared))))
+}
+
+/// The same on several sides: each test once on each, its name preceded by the side's.
+pub fn run_on(sides: &[SideKind], options: &Options, tests: &[Test]) -> ExitCode {
+    let shared: Vec<_> = sides.iter().map(|kind| Shared::new(kind.clone(), options.clone())).collect();
+    run_all(shared.iter().flat_map(|shared| {
+        let name = |test: &Test| format!("{}::{}", shared.kind.name(), test.name);
+        let here = |test: &&Test| test.only_on.is_none_or(|side| side == shared.kind.name());
+        tests.iter().filter(here).map(move |test| (name(test), test.clone(), Arc::clone(shared)))
+    }))
+}
+
+fn run_all(tests: impl Iterator<Item = (String, Test, Arc<Shared>)>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TESTS_AT_ONCE);
     // `cargo bench` asks for benchmarks only; what it runs here is one.
     arguments.bench = false;
-    let shared = Arc::new(Shared { options, control_plane: OnceLock::new() });
-    let trials = tests.into_iter().map(|test| {
-        let shared = Arc::clone(&shared);
-        let name = test.name.clone();
-        Trial::ignorable_test(name, move || run_test(test, &shared))
-    });
+    let trials = tests.map(|(name, test, shared)| Trial::ignorable_test(name, move || run_test(test, &shared)));
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
 fn run_test(test: Test, shared: &Shared) -> Result<Completion, Failed> {
-    let Test { name: _, limit, alone, body } = test;
+    let Test { name: _, limit, alone, only_on: _, body } = test;
     // Two threads, so that a test which blocks one of them does not stop its kubelets and proxies.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let control_plane = match alone {
+    let side = match alone {
         None => shared.get(&runtime),
-        Some(options) => runtime.block_on(ControlPlane::start(options)).map(Arc::new).map_err(Arc::new),
+        Some(options) => runtime.block_on(shared.kind.start(options)).map_err(Arc::new),
     };
-    let control_plane = match control_plane {
-        Ok(control_plane) => control_plane,
-        Err(error) => return without_control_plane(&error),
+    let side = match side {
+        Ok(side) => side,
+        Err(error) => return without_side(&error),
     };
-    let context = Context::new(control_plane);
+    let context = Context::new(side);
     let result = runtime.block_on(async {
         // A task of its own, so that a panic ends here and the clean-up comes nevertheless.
         let mut task = tokio::spawn(body(context.clone()));
@@ -280,7 +321,7 @@ fn run_test(test: Test, shared: &Shared) -> Result<Completion, Failed> {
             Ok(Err(panic)) => Err(format!("{}\n{}", panic_message(panic), context.report().await)),
             Err(_) => {
                 let report = context.report().await;
-                Err(format!("not done within {limit:?}; {report}\n{}", context.log_tails()))
+                Err(format!("not done within {limit:?}; {report}\n{}", context.side.log_tails()))
             }
         };
         task.abort();
@@ -290,12 +331,12 @@ fn run_test(test: Test, shared: &Shared) -> Result<Completion, Failed> {
     result.map_err(Failed::from)
 }
 
-fn without_control_plane(error: &StartError) -> Result<Completion, Failed> {
+fn without_side(error: &SideError) -> Result<Completion, Failed> {
     let is_required = env::var_os(REQUIRE_VARIABLE).is_some_and(|value| value == "1");
-    match error {
-        StartError::Unavailable(reason) if !is_required => Ok(Completion::ignored_with(reason)),
-        error => Err(Failed::from(error.to_string())),
+    if is_unavailable(error) && !is_required {
+        return Ok(Completion::ignored_with(error.to_string()));
     }
+    Err(Failed::from(error.to_string()))
 }
 
 fn panic_message(error: tokio::task::JoinError) -> String {

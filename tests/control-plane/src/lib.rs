@@ -22,6 +22,7 @@ mod kubelet;
 mod namespace;
 mod proxy;
 mod random;
+mod side;
 mod workload;
 
 pub use api_server::ApiServer;
@@ -35,4 +36,5 @@ pub use kubelet::{
 };
 pub use namespace::{NAMESPACE_LABEL, Namespace, NamespaceError, is_ready, rule};
 pub use proxy::{Answer, Fault, FaultProxy, RecordedRequest, RequestLine, RequestMatcher};
+pub use side::{Side, SideError, SideKind};
 pub use workload::{DisruptionBudget, Workload};

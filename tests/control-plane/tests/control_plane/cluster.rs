@@ -31,7 +31,8 @@ pub(crate) fn tests() -> Vec<Test> {
         a_deleted_namespace_takes_its_nodes_with_it,
     ];
     let options = Options { users: vec![user], ..Options::default() };
-    let a_user = Test::new("cluster::a_user_is_known_by_its_token", |context| knows_the_user(context, token));
+    let a_user =
+        Test::new("cluster::a_user_is_known_by_its_token", move |context| knows_the_user(context, token.clone()));
     all.extend(alone(vec![a_user], &options));
     all.extend(alone(tests![the_api_server_comes_back_on_the_same_port_with_all_it_stored], &Options::default()));
     all
@@ -130,11 +131,11 @@ async fn kubectl_drains_a_node(context: Context) -> TestResult {
     web.create(&namespace).await?;
     namespace.wait_for_ready(&web, 4, SOON).await?;
     context.doing("kubectl drain");
-    let output = context.kubectl().run(&["drain", old.name(), "--ignore-daemonsets"]).await?;
+    let output = context.kubectl()?.run(&["drain", old.name(), "--ignore-daemonsets"]).await?;
     assert!(output.contains("drained"), "{output}");
     let pods = namespace.wait_for_ready(&web, 4, SOON).await?;
     assert!(pods.iter().all(|pod| node_of(pod) == new.name()));
-    let failure = context.kubectl().run(&["get", "node", "no-such-node"]).await.unwrap_err();
+    let failure = context.kubectl()?.run(&["get", "node", "no-such-node"]).await.unwrap_err();
     assert!(failure.to_string().contains("not found"), "{failure}");
     Ok(())
 }

@@ -266,7 +266,7 @@ async fn waiting_for_a_request_that_never_comes_tells_what_came(context: Context
 
 async fn kubectl_works_through_the_proxy(context: Context) -> TestResult {
     let proxy = proxy(&context).await?;
-    let mut kubectl = context.kubectl().command(&["get", "namespaces"]);
+    let mut kubectl = context.kubectl()?.command(&["get", "namespaces"]);
     let output = kubectl.env("KUBECONFIG", proxy.kubeconfig()).output().await?;
     assert!(String::from_utf8_lossy(&output.stdout).contains("kube-system"), "{output:?}");
     assert!(proxy.requests().iter().any(|request| request.is(&Method::GET, "/api/v1/namespaces")));

@@ -1,0 +1,540 @@
+//! What must always hold, checked at every write to the cluster and at every request of an agent.
+//!
+//! The checker sees the truth (the objects, and Azure's own list of events), never what an agent believes. What it holds an
+//! agent to:
+//!
+//! - **own node**: an agent writes its own node only, and evicts pods of its own node only;
+//! - **own marks**: a cordon that someone else set is never taken away; nothing is done before the node carries the record
+//!   that explains it; when all is over nothing of ours is left;
+//! - **unknown is not over**: nothing is given back while Azure lists the event that it was taken for;
+//! - **this pod**: every eviction and deletion names the UID of the pod that is there; no pod of a DaemonSet, no mirror pod
+//!   and not the agent's own; a grace of zero never;
+//! - **budgets**: no deletion past a budget unless the policy deletes and the deadline is near;
+//! - **deadlines**: nothing is evicted when the deadline is past;
+//! - **truth**: a node is called drained only if it is;
+//! - **modesty**: requests a minute are bounded, and there are none while nothing concerns the node.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::drain::pod::SKIP_DRAIN;
+use domain::node_plan::WITHOUT_NOTICE;
+use domain::policy::{AtDeadline, PolicySet, Treatment};
+use domain::record::{AGENT_ANNOTATION, DrainResult, HOLD_ANNOTATION, Record};
+use domain::time::{minus, plus, stamp};
+use jiff::Timestamp;
+use mock_imds::{Event, Mock, Phase};
+use serde_json::Value;
+
+use super::api_server::RequestSeen;
+use super::api_server::kinds::{DISRUPTION_BUDGETS, NODES, PODS};
+use super::api_server::store::{Actor, Change};
+use super::controllers::{condition, owner};
+use super::timeline::{Row, Timeline, Tone, Who};
+use super::verdict::Verdict;
+
+/// How the agent of a node is called where it acts.
+pub fn agent_of(node: &str) -> Actor {
+    Actor::new(&format!("{AGENT}{node}"))
+}
+
+const AGENT: &str = "agent/";
+
+/// How long before the deadline deletion may begin if the policy does not say it.
+const WIDEST_MARGIN: Duration = Duration::from_secs(5);
+
+/// What polling, a last effort and a slow server may add to a deadline.
+const TOLERANCE: Duration = Duration::from_secs(12);
+
+/// An event that is over may be unknown to an agent for as long as Azure does not answer it.
+const REMEMBERED: Duration = Duration::from_secs(900);
+
+/// How long after something happened an agent may have reasons to ask that are not seen here.
+const SETTLES: Duration = Duration::from_secs(90);
+
+/// Requests a minute that need no pod, and for each pod.
+const REQUESTS_A_MINUTE: (u64, u64) = (150, 40);
+
+/// More violations than this say nothing new.
+const MOST_VIOLATIONS: usize = 100;
+
+/// What is known of one node.
+#[derive(Default)]
+struct Node {
+    vm: String,
+    labels: BTreeMap<String, String>,
+    ready: bool,
+    held: bool,
+    /// Who set the cordon that is there.
+    cordoned_by: Option<Actor>,
+    record: Option<Record>,
+    /// When anything last happened that gives an agent reasons to act: a life, a hold, a connection.
+    stirred: Option<Timestamp>,
+    minute: i64,
+    requests: u64,
+    drain_began: Option<Timestamp>,
+}
+
+/// What is known of one pod.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about a pod, each read at one place")]
+struct Pod {
+    name: String,
+    node: String,
+    stays: bool,
+    told_to_stop: bool,
+    finished: bool,
+    may_come_back: bool,
+    bare: bool,
+    empty_dir: bool,
+}
+
+/// What is known of one budget.
+#[derive(Default)]
+struct Budget {
+    below_since: Option<Timestamp>,
+}
+
+struct State {
+    policies: PolicySet,
+    azure: Mock,
+    timeline: Timeline,
+    nodes: BTreeMap<String, Node>,
+    pods: BTreeMap<String, Pod>,
+    budgets: BTreeMap<String, Budget>,
+    verdict: Verdict,
+}
+
+/// See the module. Clones are handles on the same checker.
+#[derive(Clone)]
+pub struct Checker {
+    state: Arc<Mutex<State>>,
+}
+
+impl Checker {
+    /// A checker that knows the nodes with their machines, and what the policies allow.
+    pub fn new(
+        policies: PolicySet,
+        azure: Mock,
+        timeline: Timeline,
+        nodes: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let nodes = nodes.into_iter().map(|(node, vm)| (node, Node { vm, ..Node::default() })).collect();
+        let state = State {
+            policies,
+            azure,
+            timeline,
+            nodes,
+            pods: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            verdict: Verdict::default(),
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // After a panic the run has failed anyway.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write to the cluster.
+    pub fn see_change(&self, change: &Change) {
+        match &*change.resource {
+            NODES => self.state().see_node(change),
+            PODS => self.state().see_pod(change),
+            DISRUPTION_BUDGETS => self.state().see_budget(change),
+            _ => {}
+        }
+    }
+
+    /// A request to the API server, which was answered now.
+    pub fn see_request(&self, request: &RequestSeen, at: Timestamp) {
+        self.state().see_request(request, at);
+    }
+
+    /// An agent was started.
+    pub fn see_life(&self, node: &str, at: Timestamp) {
+        let mut state = self.state();
+        state.verdict.agent_lives += 1;
+        if let Some(node) = state.nodes.get_mut(node) {
+            node.stirred = Some(at);
+        }
+    }
+
+    /// Something happened that gives all agents reasons to act.
+    pub fn stir(&self, at: Timestamp) {
+        for node in self.state().nodes.values_mut() {
+            node.stirred = Some(at);
+        }
+    }
+
+    /// A pod was lost with its machine; says whether that is a loss, as it is not for those that belong to the machine.
+    pub fn see_loss(&self, uid: &str) -> bool {
+        let mut state = self.state();
+        let is_loss = state.pods.get(uid).is_some_and(|pod| !(pod.told_to_stop || pod.finished || pod.stays));
+        state.verdict.lost_without_notice += u64::from(is_loss);
+        is_loss
+    }
+
+    /// A pod ran until its grace was over.
+    pub fn see_kill(&self) {
+        self.state().verdict.killed_at_the_end_of_grace += 1;
+    }
+
+    /// Something went wrong that is no agent's decision, such as an agent that ended by itself.
+    pub fn violate(&self, at: Timestamp, node: &str, what: &str) {
+        self.state().violate(at, node, what);
+    }
+
+    /// How many violations there are.
+    pub fn violations(&self) -> usize {
+        self.state().verdict.violations.len()
+    }
+
+    /// All is over: what must not be left, and the numbers.
+    pub fn close(&self, now: Timestamp) -> Verdict {
+        let mut state = self.state();
+        let left: Vec<(String, String)> = state
+            .nodes
+            .iter()
+            .filter_map(|(name, node)| {
+                let cordoned = node.cordoned_by.as_ref().is_some_and(|by| *by == agent_of(name));
+                match (node.record.is_some(), cordoned) {
+                    (true, true) => Some((name.clone(), "its cordon and its record are".to_owned())),
+                    (true, false) => Some((name.clone(), "its record is".to_owned())),
+                    (false, true) => Some((name.clone(), "its cordon is".to_owned())),
+                    (false, false) => None,
+                }
+            })
+            .collect();
+        for (node, what) in left {
+            state.violate(now, &node, &format!("all is over, but {what} still on the node"));
+        }
+        let since: Vec<Timestamp> = state.budgets.values().filter_map(|budget| budget.below_since).collect();
+        for since in since {
+            state.verdict.seconds_below_budget += seconds_between(since, now);
+        }
+        let counters = state.azure.counters();
+        state.verdict.imds_requests = counters.requests;
+        state.verdict.events = state.azure.events().len() as u64;
+        state.verdict.clone()
+    }
+}
+
+fn seconds_between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.duration_since(from).as_secs()).unwrap_or_default()
+}
+
+impl State {
+    fn violate(&mut self, at: Timestamp, node: &str, what: &str) {
+        if self.verdict.violations.len() >= MOST_VIOLATIONS {
+            return;
+        }
+        self.verdict.violations.push(format!("{} {node}: {what}", stamp(at)));
+        self.timeline.add(Row {
+            at,
+            node: Some(node.to_owned()),
+            who: Who::Checker,
+            tone: Tone::Bad,
+            text: format!("must not be: {what}"),
+        });
+    }
+
+    /// The events that were ever listed for the machine, but those that ended long ago.
+    fn events_of(&self, vm: &str, at: Timestamp) -> Vec<Event> {
+        let recent = |event: &Event| event.is_listed() || event.phase_since >= minus(at, REMEMBERED);
+        let concerns = |event: &Event| event.vms.iter().any(|one| one == vm);
+        self.azure.events().into_iter().filter(|event| concerns(event) && recent(event)).collect()
+    }
+
+    fn see_node(&mut self, change: &Change) {
+        let name = &change.key.name;
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        let Some(after) = change.after.as_deref() else {
+            // With the object goes whatever was on it.
+            let vm = std::mem::take(&mut node.vm);
+            *node = Node { vm, ..Node::default() };
+            return;
+        };
+        let by_agent = change.by == agent_of(name);
+        let was_cordoned = node.cordoned_by.clone();
+        let cordoned = after["spec"]["unschedulable"] == true;
+        let held = after["metadata"]["annotations"][HOLD_ANNOTATION].is_string();
+        if node.held && !held {
+            node.stirred = Some(change.at);
+        }
+        node.held = held;
+        let ready = condition::is_true(after, "Ready");
+        if ready && !node.ready {
+            node.stirred = Some(change.at);
+        }
+        node.ready = ready;
+        node.labels = strings(&after["metadata"]["labels"]);
+        let text = after["metadata"]["annotations"][AGENT_ANNOTATION].as_str();
+        let record = text.and_then(|text| Record::from_annotation(text).ok());
+        let unreadable = text.is_some() && record.is_none();
+        let before = std::mem::replace(&mut node.record, record.clone());
+        node.cordoned_by = match (&was_cordoned, cordoned) {
+            (_, false) => None,
+            (Some(by), true) => Some(by.clone()),
+            (None, true) => Some(change.by.clone()),
+        };
+        if !by_agent {
+            return;
+        }
+        if unreadable {
+            self.violate(change.at, name, "the agent wrote a record that cannot be read");
+        }
+        if was_cordoned.is_none() && cordoned && record.is_none() {
+            self.violate(change.at, name, "cordoned without a record of it");
+        }
+        if let Some(by) = was_cordoned.filter(|_| !cordoned) {
+            if by != change.by {
+                self.violate(change.at, name, &format!("the cordon of {by} was taken away"));
+            }
+            self.verdict.given_back += u64::from(record.is_none());
+        }
+        self.check_release(change.at, name, before.as_ref(), record.as_ref());
+        self.see_drain(change.at, name, before.as_ref(), record.as_ref());
+    }
+
+    /// What has left the record must have left Azure's list.
+    fn check_release(&mut self, at: Timestamp, node: &str, before: Option<&Record>, after: Option<&Record>) {
+        let Some(before) = before else { return };
+        let remains = |id| after.is_some_and(|after| after.events.iter().any(|event| event.id == id));
+        let vm = self.nodes.get(node).map(|node| node.vm.clone()).unwrap_or_default();
+        let listed: Vec<Event> = self.events_of(&vm, at).into_iter().filter(Event::is_listed).collect();
+        let forgotten: Vec<String> = before
+            .events
+            .iter()
+            .filter(|event| event.ruling.is_some() && !remains(event.id.clone()))
+            .filter(|event| listed.iter().any(|listed| event.id.as_str().eq_ignore_ascii_case(listed.id.as_str())))
+            .map(|event| event.event_type.to_string())
+            .collect();
+        for kind in forgotten {
+            self.violate(at, node, &format!("the {kind} is given up while Azure lists it"));
+        }
+    }
+
+    fn see_drain(&mut self, at: Timestamp, name: &str, before: Option<&Record>, after: Option<&Record>) {
+        let running = |record: Option<&Record>| {
+            record.and_then(|record| record.drain.as_ref()).is_some_and(|drain| drain.finished_at.is_none())
+        };
+        let ended = |record: Option<&Record>, how: DrainResult| {
+            record.map_or(0, |record| record.events.iter().filter(|event| event.drained == Some(how)).count())
+        };
+        if running(after) && !running(before) {
+            self.verdict.nodes_drained += 1;
+            if let Some(node) = self.nodes.get_mut(name) {
+                node.drain_began = Some(at);
+            }
+        }
+        if ended(after, DrainResult::Incomplete) > ended(before, DrainResult::Incomplete) {
+            self.verdict.drains_cut_short += 1;
+        }
+        if ended(after, DrainResult::Drained) > ended(before, DrainResult::Drained) {
+            self.verdict.drained += 1;
+            let left: Vec<String> = self.movable_pods(name).map(|pod| pod.name.clone()).collect();
+            if !left.is_empty() {
+                let left = super::timeline::names(&left);
+                self.violate(at, name, &format!("called drained although there are {left}"));
+            }
+        }
+    }
+
+    /// The pods that no policy leaves on a node that is drained, and that cannot have come since.
+    fn movable_pods<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Pod> {
+        let profiles = self.profiles(node);
+        let keeps_bare = profiles.iter().any(|profile| profile.bare == Treatment::Leave);
+        let keeps_empty_dir = profiles.iter().any(|profile| profile.empty_dir == Treatment::Leave);
+        self.pods.values().filter(move |pod| {
+            pod.node == node
+                && !(pod.stays || pod.finished || pod.may_come_back)
+                && !(pod.bare && keeps_bare)
+                && !(pod.empty_dir && keeps_empty_dir)
+        })
+    }
+
+    fn profiles(&self, node: &str) -> Vec<domain::policy::Profile> {
+        let labels = self.nodes.get(node).map(|node| node.labels.clone()).unwrap_or_default();
+        self.policies.for_labels(&labels).map(|policy| policy.profiles.values().cloned().collect()).unwrap_or_default()
+    }
+
+    fn see_pod(&mut self, change: &Change) {
+        let Some(object) = change.after.as_deref() else {
+            if let Some(uid) = change.before.as_deref().and_then(|pod| pod["metadata"]["uid"].as_str()) {
+                self.pods.remove(uid);
+            }
+            return;
+        };
+        let Some(uid) = object["metadata"]["uid"].as_str() else { return };
+        self.pods.insert(uid.to_owned(), pod(&change.key.to_string(), object));
+    }
+
+    fn see_budget(&mut self, change: &Change) {
+        let below = change.after.as_deref().is_some_and(|budget| {
+            let number = |field: &str| budget["status"][field].as_i64();
+            number("currentHealthy") < number("desiredHealthy")
+        });
+        let budget = self.budgets.entry(change.key.to_string()).or_default();
+        match (budget.below_since, below) {
+            (None, true) => {
+                budget.below_since = Some(change.at);
+                self.verdict.budgets_broken += 1;
+            }
+            (Some(since), false) => {
+                budget.below_since = None;
+                self.verdict.seconds_below_budget += seconds_between(since, change.at);
+            }
+            _ => {}
+        }
+    }
+
+    fn see_request(&mut self, request: &RequestSeen, at: Timestamp) {
+        let Some(node) = request.actor.as_str().strip_prefix(AGENT).map(str::to_owned) else { return };
+        self.verdict.api_requests += 1;
+        self.check_modesty(&node, request, at);
+        let writes = matches!(request.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
+        let accepted = (200..300).contains(&request.code);
+        if request.resource == NODES && writes && request.key.name != node {
+            self.violate(at, &node, &format!("the agent wrote node {}", request.key.name));
+        }
+        if request.resource != PODS || !writes {
+            return;
+        }
+        let evicts = request.subresource.as_deref() == Some("eviction");
+        match (evicts, accepted) {
+            (true, true) => self.verdict.evicted += 1,
+            (true, false) => self.verdict.evictions_refused += 1,
+            (false, true) => self.verdict.deleted += 1,
+            (false, false) => {}
+        }
+        if accepted {
+            self.check_leave(&node, request, evicts, at);
+        }
+    }
+
+    fn check_modesty(&mut self, name: &str, request: &RequestSeen, at: Timestamp) {
+        let pods = self.pods.values().filter(|pod| pod.node == name).count() as u64;
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        let minute = at.as_second() / 60;
+        if node.minute != minute {
+            (node.minute, node.requests) = (minute, 0);
+        }
+        node.requests += 1;
+        let most = REQUESTS_A_MINUTE.0 + REQUESTS_A_MINUTE.1 * pods;
+        let too_many = node.requests == most + 1;
+        let quiet = node.record.is_none() && node.stirred.is_none_or(|stirred| stirred < minus(at, SETTLES));
+        let vm = node.vm.clone();
+        if too_many {
+            self.violate(at, name, &format!("more than {most} requests within a minute"));
+        }
+        // Events are told when nobody waits for them, and so may be late.
+        let idle = quiet && request.resource != super::api_server::kinds::EVENTS;
+        if idle && !self.concerned(&vm, at) {
+            let what = format!("{} {} although nothing concerns the node", request.verb, request.resource);
+            self.violate(at, name, &what);
+        }
+    }
+
+    /// Whether Azure lists an event for the machine, or did so a moment ago.
+    fn concerned(&self, vm: &str, at: Timestamp) -> bool {
+        let recently = |event: &Event| event.is_listed() || event.phase_since >= minus(at, SETTLES);
+        self.events_of(vm, at).iter().any(recently)
+    }
+
+    /// A pod was evicted or deleted.
+    fn check_leave(&mut self, node: &str, request: &RequestSeen, evicts: bool, at: Timestamp) {
+        let key = request.key.to_string();
+        let body = request.body.as_deref().unwrap_or(&Value::Null);
+        let options = if evicts { &body["deleteOptions"] } else { body };
+        let Some(uid) = options["preconditions"]["uid"].as_str().map(str::to_owned) else {
+            return self.violate(
+                at,
+                node,
+                &format!("pod {key} was asked to leave whichever pod it is: no UID was named"),
+            );
+        };
+        if options["gracePeriodSeconds"].as_i64().is_none_or(|grace| grace < 1) {
+            self.violate(at, node, &format!("pod {key} was given no grace"));
+        }
+        match self.pods.get(&uid) {
+            Some(pod) if pod.node != node => {
+                let elsewhere = pod.node.clone();
+                self.violate(at, node, &format!("pod {key} was asked to leave, but it is on node {elsewhere}"));
+            }
+            Some(pod) if pod.stays => {
+                self.violate(at, node, &format!("pod {key} belongs to the node and was asked to leave"));
+            }
+            _ => {}
+        }
+        let Some(state) = self.nodes.get(node) else { return };
+        let (vm, stirred) = (state.vm.clone(), state.stirred);
+        if state.record.is_none() {
+            self.violate(at, node, &format!("pod {key} was asked to leave, but the node carries no record"));
+        }
+        let windows: Vec<(Timestamp, Timestamp)> =
+            self.events_of(&vm, at).iter().map(|event| self.window(node, event)).collect();
+        if !evicts {
+            let deletes = self.profiles(node).iter().any(|profile| profile.at_deadline == AtDeadline::Delete);
+            if !deletes {
+                self.violate(at, node, &format!("pod {key} was deleted, which no rule allows"));
+            }
+            if !windows.iter().any(|(from, _)| at >= *from) {
+                self.violate(at, node, &format!("pod {key} was deleted before the deadline was near"));
+            }
+        }
+        let late = stirred.map_or(Timestamp::MIN, |stirred| plus(stirred, WITHOUT_NOTICE + TOLERANCE));
+        if at > late && !windows.iter().any(|(_, until)| at <= *until) {
+            self.violate(at, node, &format!("pod {key} was asked to leave when the deadline was past"));
+        }
+    }
+
+    /// From when an event lets pods be deleted, and until when pods may be asked to leave for it.
+    fn window(&self, node: &str, event: &Event) -> (Timestamp, Timestamp) {
+        let profiles = self.profiles(node);
+        let margin = profiles.iter().filter_map(|profile| profile.margin).fold(WIDEST_MARGIN, Duration::max);
+        let timeout = profiles.iter().filter_map(|profile| profile.timeout).min();
+        let started = match event.phase {
+            Phase::Scheduled => None,
+            Phase::Started | Phase::Finished | Phase::Cancelled => Some(event.phase_since),
+        };
+        let mut earliest = event.not_before.min(started.unwrap_or(event.not_before));
+        if let Some(timeout) = timeout {
+            earliest = earliest.min(plus(event.published, timeout));
+        }
+        // An event without notice gives so much from when it is first seen.
+        if event.not_before <= event.published {
+            earliest = earliest.max(plus(event.published, WITHOUT_NOTICE));
+        }
+        let latest = event.not_before.max(event.published).max(started.unwrap_or(event.published));
+        (minus(earliest, margin + Duration::from_secs(1)), plus(latest, WITHOUT_NOTICE + TOLERANCE))
+    }
+}
+
+fn strings(object: &Value) -> BTreeMap<String, String> {
+    let entries = object.as_object().into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+fn pod(name: &str, object: &Value) -> Pod {
+    let metadata = &object["metadata"];
+    let controller = owner::controller_of(object);
+    let of_daemon_set = controller.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
+    let mirror = metadata["annotations"]["kubernetes.io/config.mirror"].is_string();
+    let says_skip = |map: &Value| map[SKIP_DRAIN] == "true";
+    let mut tolerations = object["spec"]["tolerations"].as_array().into_iter().flatten();
+    let any_effect = |one: &Value| one["effect"].is_null() || one["effect"] == "NoSchedule";
+    let any_key = |one: &Value| one["key"].is_null() || one["key"] == "node.kubernetes.io/unschedulable";
+    let mut volumes = object["spec"]["volumes"].as_array().into_iter().flatten();
+    Pod {
+        name: name.to_owned(),
+        node: object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned(),
+        stays: of_daemon_set || mirror || says_skip(&metadata["labels"]) || says_skip(&metadata["annotations"]),
+        told_to_stop: metadata["deletionTimestamp"].is_string(),
+        finished: matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")),
+        may_come_back: tolerations.any(|one| any_key(one) && any_effect(one)),
+        bare: controller.is_none(),
+        empty_dir: volumes.any(|volume| volume["emptyDir"].is_object()),
+    }
+}

@@ -1,0 +1,609 @@
+//! The world of one scenario, and the playing of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::policy::PolicySet;
+use domain::record::HOLD_ANNOTATION;
+use jiff::Timestamp;
+use mock_imds::{EventType, Mock, MockError, Phase, Settings, Vm, Wait};
+use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::api_server::kinds::{DAEMON_SETS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS, STATEFUL_SETS};
+use super::api_server::refusal::Refusal;
+use super::api_server::store::{Actor, Key};
+use super::api_server::{ApiServer, Part};
+use super::chance;
+use super::controllers::{self, Controllers, condition};
+use super::invariants::Checker;
+use super::kubelets::{
+    Fate, HowItEnded, Kubelets, MachineSpec, READY_AFTER_ANNOTATION, STOPS_AFTER_ANNOTATION, Shutdown, UnknownMachine,
+};
+use super::lives::{self, Agent, Connect};
+use super::network::{Lines, Weather};
+use super::onlooker::{AzureNews, ClusterNews, PERSON};
+use super::scenario::{Act, DisruptionBudget, Pool, Scenario, Workload, WorkloadKind};
+use super::timeline::{Row, Timeline, Tone, Who};
+use super::verdict::Verdict;
+use crate::clock::Clock;
+
+/// How long the world is given until every pod runs, before the story begins.
+const SETTLES_WITHIN: Duration = Duration::from_secs(180);
+
+/// How long after its machine a Node object is gone.
+const NODE_GOES_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a pause is if the event does not say it.
+const FREEZE_TAKES: Duration = Duration::from_secs(5);
+
+/// How long after its machine has booted an agent's pod runs.
+const AGENT_STARTS_AFTER: Duration = Duration::from_secs(5);
+
+/// Why a world cannot be built or played.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// The API server of the world refuses an object of the scenario.
+    #[error("the scenario asks for something that Kubernetes refuses: {0}")]
+    Refused(#[from] Refusal),
+    /// The Azure of the world refuses a step.
+    #[error("the scenario asks for something that Azure refuses: {0}")]
+    Azure(#[from] MockError),
+    /// A step is about a machine that is no more.
+    #[error(transparent)]
+    Machine(#[from] UnknownMachine),
+    /// Pods do not come to run.
+    #[error("after {0:?} not every pod of the scenario runs; give it more nodes or fewer pods: {1}")]
+    Unsettled(Duration, String),
+}
+
+/// See the module.
+pub struct Stage {
+    scenario: Scenario,
+    seed: u64,
+    clock: Clock,
+    /// Its Kubernetes.
+    pub server: ApiServer,
+    /// Its Azure.
+    pub azure: Mock,
+    /// What is told.
+    pub timeline: Timeline,
+    checker: Checker,
+    kubelets: Kubelets,
+    _controllers: Controllers,
+    lines: BTreeMap<String, Lines>,
+    node_of: BTreeMap<String, String>,
+    /// Machines that are no more.
+    gone: Mutex<BTreeSet<String>>,
+    /// When the story begins, and everything runs.
+    pub began: Timestamp,
+}
+
+impl mock_imds::Clock for Clock {
+    fn now(&self) -> Timestamp {
+        Self::now(self).wall
+    }
+}
+
+impl Stage {
+    /// Builds the cluster of the scenario, with everything running and nothing happening yet.
+    pub async fn build(
+        scenario: Scenario,
+        policies: &PolicySet,
+        clock: Clock,
+        seed: u64,
+        timeline: Timeline,
+    ) -> Result<Self, StageError> {
+        let mut node_of = BTreeMap::new();
+        let (mut vms, mut machines) = (Vec::new(), Vec::new());
+        for (pool, number) in scenario.nodes() {
+            node_of.insert(pool.vm(number), pool.node(number));
+            let mut vm = Vm::new(pool.vm(number)).in_group(pool.name.value.as_str());
+            vm.node = Some(pool.node(number));
+            if pool.spot {
+                vm.priority = "Spot".into();
+                vm.eviction_policy = "Delete".into();
+            }
+            machines.push(machine(pool, number, &vm));
+            vms.push(vm);
+        }
+        let settings = Settings { seed, ..Settings::default() };
+        let azure = Mock::new(mock_imds::Scenario::new(vms).settings(settings), clock);
+        let server = ApiServer::new(clock, seed);
+        let nodes = node_of.iter().map(|(vm, node)| (node.clone(), vm.clone()));
+        let checker = Checker::new(policies.clone(), azure.clone(), timeline.clone(), nodes);
+        let kubelets = Kubelets::new(&server);
+        let controllers = controllers::start(&server);
+        let weather = Weather { faults: scenario.chance.api_faults, latency: scenario.chance.latency.0 };
+        let lines =
+            node_of.values().zip(seed..).map(|(node, seed)| (node.clone(), Lines::new(seed, weather))).collect();
+        let mut stage = Self {
+            began: clock.now().wall,
+            scenario,
+            seed,
+            clock,
+            server,
+            azure,
+            timeline,
+            checker,
+            kubelets,
+            _controllers: controllers,
+            lines,
+            node_of,
+            gone: Mutex::default(),
+        };
+        stage.furnish(machines).await?;
+        stage.look_on();
+        stage.began = stage.clock.now().wall;
+        Ok(stage)
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.lines.keys().map(String::as_str)
+    }
+
+    /// The machine of a node.
+    pub fn vm_of(&self, node: &str) -> Option<&str> {
+        self.node_of.iter().find(|(_, one)| *one == node).map(|(vm, _)| vm.as_str())
+    }
+
+    /// The lines of a node's machine.
+    pub fn lines_of(&self, node: &str) -> Option<&Lines> {
+        self.lines.get(node)
+    }
+
+    async fn furnish(&self, machines: Vec<MachineSpec>) -> Result<(), StageError> {
+        for machine in machines {
+            self.kubelets.boot(machine)?;
+        }
+        let actor = Actor::new("scenario");
+        let agents = daemon_set(lives::DAEMON_SET);
+        self.server.create(&actor, DAEMON_SETS, lives::NAMESPACE, agents)?;
+        for workload in &self.scenario.workloads {
+            self.create(&actor, workload)?;
+        }
+        let deadline = self.clock.now().monotonic + SETTLES_WITHIN;
+        while let Some(waiting) = self.unsettled() {
+            if self.clock.now().monotonic >= deadline {
+                return Err(StageError::Unsettled(SETTLES_WITHIN, waiting));
+            }
+            self.clock.sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
+    }
+
+    /// A workload of the scenario that does not run as it should.
+    fn unsettled(&self) -> Option<String> {
+        let pods = self.server.list(PODS, None);
+        let ready = |name: &str, namespace: &str| {
+            let of =
+                |pod: &Value| pod["metadata"]["namespace"] == namespace && pod["metadata"]["labels"]["app"] == name;
+            pods.iter().filter(|pod| of(pod) && is_ready(pod)).count()
+        };
+        let nodes = self.lines.len();
+        if ready(lives::DAEMON_SET, lives::NAMESPACE) < nodes {
+            return Some("the agents' pods".into());
+        }
+        let waiting = self.scenario.workloads.iter().find(|workload| {
+            let wanted = match (workload.kind, &workload.pool) {
+                (WorkloadKind::DaemonSet, None) => nodes,
+                (WorkloadKind::DaemonSet, Some(pool)) => self.pool_size(&pool.value),
+                _ => workload.replicas as usize,
+            };
+            ready(&workload.name.value, &workload.namespace.value) < wanted
+        })?;
+        Some(waiting.name.value.clone())
+    }
+
+    fn pool_size(&self, name: &str) -> usize {
+        self.scenario.nodes().filter(|(pool, _)| pool.name.value == name).count()
+    }
+
+    fn create(&self, actor: &Actor, workload: &Workload) -> Result<(), StageError> {
+        let namespace = workload.namespace.value.as_str();
+        if self.server.get(NAMESPACES, &Key::new("", namespace)).is_err() {
+            let object = json!({"metadata": {"name": namespace}});
+            self.server.create(actor, NAMESPACES, "", object)?;
+        }
+        let name = workload.name.value.as_str();
+        let template = template(workload);
+        let selector = json!({"matchLabels": {"app": name}});
+        let object = |mut spec: Value| {
+            spec["selector"] = selector.clone();
+            spec["template"] = template.clone();
+            json!({"metadata": {"name": name}, "spec": spec})
+        };
+        let replicas = json!({"replicas": workload.replicas});
+        match workload.kind {
+            WorkloadKind::Deployment => drop(self.server.create(actor, DEPLOYMENTS, namespace, object(replicas))?),
+            WorkloadKind::StatefulSet => {
+                let spec =
+                    json!({"replicas": workload.replicas, "serviceName": name, "podManagementPolicy": "Parallel"});
+                self.server.create(actor, STATEFUL_SETS, namespace, object(spec))?;
+            }
+            WorkloadKind::DaemonSet => drop(self.server.create(actor, DAEMON_SETS, namespace, object(json!({})))?),
+            WorkloadKind::Pod => {
+                for number in 0..workload.replicas {
+                    let mut pod = template.clone();
+                    pod["metadata"]["name"] = json!(format!("{name}-{number}"));
+                    self.server.create(actor, PODS, namespace, pod)?;
+                }
+            }
+        }
+        if let Some(budget) = &workload.disruption_budget {
+            let (field, value) = match budget {
+                DisruptionBudget::MinAvailable(value) => ("minAvailable", value),
+                DisruptionBudget::MaxUnavailable(value) => ("maxUnavailable", value),
+            };
+            let object = json!({"metadata": {"name": name}, "spec": {"selector": selector, field: value}});
+            self.server.create(actor, DISRUPTION_BUDGETS, namespace, object)?;
+        }
+        Ok(())
+    }
+
+    fn look_on(&self) {
+        let begins = self.clock.now().wall;
+        for resource in [NODES, PODS, DISRUPTION_BUDGETS] {
+            self.introduce(resource);
+        }
+        let mut news = ClusterNews::new(self.timeline.clone(), begins);
+        let checker = self.checker.clone();
+        self.server.store().observe(Box::new(move |change| {
+            news.see(change);
+            checker.see_change(change);
+        }));
+        let (checker, clock) = (self.checker.clone(), self.clock);
+        self.server.observe_requests(Box::new(move |request| checker.see_request(request, clock.now().wall)));
+        let (checker, timeline) = (self.checker.clone(), self.timeline.clone());
+        self.kubelets.observe(Box::new(move |fate: &Fate| tell_fate(&checker, &timeline, fate)));
+    }
+
+    /// Shows the checker what is there already.
+    fn introduce(&self, resource: &str) {
+        let (at, by) = (self.clock.now().wall, Actor::new("scenario"));
+        for object in self.server.list(resource, None) {
+            let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let key = Key { namespace: text("namespace"), name: text("name") };
+            self.checker.see_change(&super::api_server::store::Change {
+                version: 0,
+                at,
+                by: by.clone(),
+                resource: resource.into(),
+                key,
+                before: None,
+                after: Some(object),
+            });
+        }
+    }
+
+    /// Starts an agent on each machine; they end when they are dropped.
+    pub fn start_agents(
+        &self,
+        policies: &PolicySet,
+        connect: impl Fn(&str) -> Option<Connect>,
+    ) -> Vec<AbortOnDropHandle<()>> {
+        self.lines
+            .iter()
+            .filter_map(|(node, lines)| {
+                let connect = connect(node)?;
+                let agent = Agent { node: node.clone(), policies: policies.clone(), lines: lines.clone(), connect };
+                let life = agent.live(self.server.clone(), self.checker.clone(), self.clock);
+                Some(AbortOnDropHandle::new(tokio::spawn(life)))
+            })
+            .collect()
+    }
+
+    /// Plays the scenario to its end and lets everything come to rest; says what came of it.
+    pub async fn play(&self, rests_within: Duration) -> Result<Verdict, StageError> {
+        let began = self.clock.now().monotonic;
+        let mut steps = self.scenario.steps.clone();
+        steps.extend(chance::draw(&self.scenario, self.seed));
+        steps.sort_by_key(|(at, _)| *at);
+        let mut steps = steps.into_iter().peekable();
+        let mut news = AzureNews::new(self.timeline.clone(), self.azure.clone(), self.node_of.clone());
+        let working = Arc::new(Mutex::new(Vec::new()));
+        loop {
+            for (event, phase) in news.see() {
+                self.strike(&event, phase, &working);
+            }
+            let next = steps.peek().map_or(self.scenario.lasts, |(at, _)| *at).min(self.scenario.lasts);
+            tokio::select! {
+                biased;
+                () = self.clock.sleep_until(began + next) => {
+                    if next >= self.scenario.lasts {
+                        break;
+                    }
+                    if let Some((_, act)) = steps.next() {
+                        self.act(act, &working)?;
+                    }
+                }
+                () = self.azure.changed() => {}
+            }
+            self.timeline.flush(self.clock.now().wall);
+        }
+        self.come_to_rest(&mut news, &working, rests_within).await?;
+        let mut verdict = self.checker.close(self.clock.now().wall);
+        verdict.judge(&self.scenario.expected);
+        Ok(verdict)
+    }
+
+    async fn come_to_rest(&self, news: &mut AzureNews, working: &Working, within: Duration) -> Result<(), StageError> {
+        let ended = self.clock.now();
+        self.tell(None, Who::Fault, "the story is told; faults and events end, and all comes to rest");
+        for lines in self.lines.values() {
+            lines.calm();
+        }
+        self.azure.clear_all();
+        for event in self.azure.events().into_iter().filter(mock_imds::Event::is_listed) {
+            match event.phase {
+                Phase::Scheduled => self.azure.cancel(&event.id)?,
+                _ => self.azure.finish(&event.id)?,
+            };
+        }
+        for node in self.lines.keys() {
+            self.annotate(node, None);
+        }
+        self.checker.stir(ended.wall);
+        while self.clock.now().monotonic < ended.monotonic + within {
+            for (event, phase) in news.see() {
+                self.strike(&event, phase, working);
+            }
+            tokio::select! {
+                biased;
+                () = self.clock.sleep(Duration::from_secs(1)) => {}
+                () = self.azure.changed() => {}
+            }
+            self.timeline.flush(self.clock.now().wall);
+            if self.is_at_rest() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether no node carries anything that an agent wrote.
+    fn is_at_rest(&self) -> bool {
+        self.server
+            .list(NODES, None)
+            .iter()
+            .all(|node| node["metadata"]["annotations"][domain::record::AGENT_ANNOTATION].is_null() && is_ready(node))
+    }
+
+    fn tell(&self, node: Option<&str>, who: Who, text: impl Into<String>) {
+        let (at, node) = (self.clock.now().wall, node.map(str::to_owned));
+        self.timeline.add(Row { at, node, who, tone: Tone::Quiet, text: text.into() });
+    }
+
+    /// Does one step of the scenario.
+    fn act(&self, act: Act, working: &Working) -> Result<(), StageError> {
+        match act {
+            // Azure announces nothing for a machine that is no more.
+            Act::Publish(spec) if spec.vms().iter().all(|vm| self.is_gone(&vm.value)) => {}
+            Act::Publish(spec) => drop(self.azure.inject(spec)?),
+            Act::Change(name, to) => drop(self.azure.change(name, &to)?),
+            // It may be over by now, which is no mistake of the scenario.
+            Act::Cancel(name) => drop(self.azure.cancel(name)),
+            Act::Start(name) => drop(self.azure.start(name)),
+            Act::Finish(name) => drop(self.azure.finish(name)),
+            Act::Spoil(spec) => drop(self.azure.fault(spec)?),
+            Act::Cordon(node) => self.cordon(&node, true),
+            Act::Uncordon(node) => self.cordon(&node, false),
+            Act::Hold(node) => {
+                self.tell(Some(&node), Who::Person, "holds remediator off the node");
+                self.annotate(&node, Some("by hand"));
+            }
+            Act::LiftHold(node) => {
+                self.tell(Some(&node), Who::Person, "lifts the hold");
+                self.annotate(&node, None);
+            }
+            Act::KillAgent(node) => {
+                self.tell(Some(&node), Who::Fault, "the agent is about to be killed");
+                if let Some(lines) = self.lines.get(&node) {
+                    lines.kill_soon();
+                }
+            }
+            Act::PowerOff(node) => {
+                self.tell(Some(&node), Who::Fault, "the machine loses its power");
+                self.power(&node, false)?;
+            }
+            Act::PowerOn(node) => self.power(&node, true)?,
+            Act::ApiServerAway(time) => self.api_server_away(time, working),
+        }
+        Ok(())
+    }
+
+    fn api_server_away(&self, time: Duration, working: &Working) {
+        self.tell(None, Who::Fault, format!("the API server answers no agent for {}", domain::time::spoken(time)));
+        let lines: Vec<Lines> = self.lines.values().cloned().collect();
+        for lines in &lines {
+            lines.cut_off(true);
+        }
+        let (clock, checker) = (self.clock, self.checker.clone());
+        spawn(working, async move {
+            clock.sleep(time).await;
+            for lines in &lines {
+                lines.cut_off(false);
+            }
+            checker.stir(clock.now().wall);
+        });
+    }
+
+    fn cordon(&self, node: &str, cordon: bool) {
+        let change = |object: &mut Value| {
+            object["spec"]["unschedulable"] = if cordon { json!(true) } else { Value::Null };
+            Ok(())
+        };
+        // The node may be gone, and then there is nothing to cordon.
+        drop(self.server.update(&Actor::new(PERSON), NODES, &Key::new("", node), Part::Main, change));
+    }
+
+    fn annotate(&self, node: &str, hold: Option<&str>) {
+        let change = |object: &mut Value| {
+            match (hold, object["metadata"]["annotations"].as_object_mut()) {
+                (Some(text), Some(annotations)) => drop(annotations.insert(HOLD_ANNOTATION.into(), json!(text))),
+                (Some(text), None) => object["metadata"]["annotations"] = json!({HOLD_ANNOTATION: text}),
+                (None, Some(annotations)) => drop(annotations.remove(HOLD_ANNOTATION)),
+                (None, None) => {}
+            }
+            Ok(())
+        };
+        drop(self.server.update(&Actor::new(PERSON), NODES, &Key::new("", node), Part::Main, change));
+    }
+
+    fn power(&self, node: &str, on: bool) -> Result<(), StageError> {
+        if on {
+            self.kubelets.power_on(node)?;
+        } else {
+            self.kubelets.power_off(node)?;
+        }
+        if let Some(lines) = self.lines.get(node) {
+            lines.power(on);
+        }
+        Ok(())
+    }
+
+    fn is_gone(&self, vm: &str) -> bool {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).contains(vm)
+    }
+
+    /// What an event does to its machines. One that is gone already takes no harm.
+    fn strike(&self, event: &mock_imds::Event, phase: Phase, working: &Working) {
+        if phase != Phase::Started {
+            return;
+        }
+        for vm in event.vms.iter().filter(|vm| !self.is_gone(vm)) {
+            let Some((node, lines)) = self.node_of.get(vm).and_then(|node| Some((node, self.lines.get(node)?))) else {
+                continue;
+            };
+            let (lines, clock) = (lines.clone(), self.clock);
+            match &event.kind {
+                EventType::Freeze => {
+                    let seconds = u64::try_from(event.duration_in_seconds).ok().filter(|seconds| *seconds > 0);
+                    let pause = seconds.map_or(FREEZE_TAKES, Duration::from_secs);
+                    drop(self.kubelets.freeze(node, pause));
+                    lines.freeze(true);
+                    spawn(working, async move {
+                        clock.sleep(pause).await;
+                        lines.freeze(false);
+                    });
+                }
+                EventType::Preempt | EventType::Terminate => {
+                    self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(vm.clone());
+                    lines.power(false);
+                    drop(self.kubelets.delete(node, NODE_GOES_AFTER));
+                }
+                EventType::Reboot | EventType::Redeploy | EventType::Other(_) => {
+                    let away = self.scenario.away;
+                    lines.power(false);
+                    drop(self.kubelets.reboot(node, away, Shutdown::Announced));
+                    spawn(working, async move {
+                        clock.sleep(away + AGENT_STARTS_AFTER).await;
+                        lines.power(true);
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// What is under way and ends with the stage.
+type Working = Arc<Mutex<Vec<AbortOnDropHandle<()>>>>;
+
+fn spawn(working: &Working, work: impl Future<Output = ()> + Send + 'static) {
+    let mut working = working.lock().unwrap_or_else(PoisonError::into_inner);
+    working.retain(|task| !task.is_finished());
+    working.push(AbortOnDropHandle::new(tokio::spawn(work)));
+}
+
+/// A machine of a pool, labelled as AKS does it.
+fn machine(pool: &Pool, number: u32, vm: &Vm) -> MachineSpec {
+    let name = &pool.name.value;
+    let mut spec = MachineSpec::new(&pool.node(number))
+        .provider_id(&format!("azure://{}", vm.full_resource_id()))
+        .system_uuid(&vm.unique_id())
+        .label("agentpool", name)
+        .label("kubernetes.azure.com/agentpool", name);
+    if pool.spot {
+        spec = spec.label("kubernetes.azure.com/scalesetpriority", "spot");
+    }
+    for (key, value) in &pool.labels {
+        spec = spec.label(key, value);
+    }
+    spec
+}
+
+fn daemon_set(name: &str) -> Value {
+    let labels = json!({"app": name});
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [{"name": "agent", "image": "remediator"}],
+                    "priorityClassName": "system-node-critical",
+                    "tolerations": [{"operator": "Exists"}],
+                },
+            },
+        },
+    })
+}
+
+/// The pods of a workload.
+fn template(workload: &Workload) -> Value {
+    let name = workload.name.value.as_str();
+    let mut spec = json!({
+        "containers": [{"name": name, "image": "example.com/nothing:1"}],
+        "terminationGracePeriodSeconds": workload.grace.0.as_secs(),
+    });
+    if let Some(pool) = &workload.pool {
+        spec["nodeSelector"] = json!({"agentpool": pool.value});
+    }
+    if let Some(class) = &workload.priority_class {
+        spec["priorityClassName"] = json!(class);
+    }
+    if workload.empty_dir {
+        spec["volumes"] = json!([{"name": "scratch", "emptyDir": {}}]);
+    }
+    let stops_after = match workload.stops_after {
+        Wait::For(time) => format!("{}s", time.0.as_secs_f64()),
+        Wait::Forever => "never".into(),
+    };
+    json!({
+        "metadata": {
+            "labels": {"app": name},
+            "annotations": {
+                STOPS_AFTER_ANNOTATION: stops_after,
+                READY_AFTER_ANNOTATION: format!("{}s", workload.ready_after.0.as_secs_f64()),
+            },
+        },
+        "spec": spec,
+    })
+}
+
+fn is_ready(object: &Value) -> bool {
+    condition::is_true(object, "Ready")
+}
+
+/// What became of a pod, where somebody should know.
+fn tell_fate(checker: &Checker, timeline: &Timeline, fate: &Fate) {
+    let tell = |tone, what| timeline.add_pod(fate.at, &fate.node, Who::Kubernetes, tone, what, fate.key.name.clone());
+    match fate.how {
+        HowItEnded::Killed => {
+            checker.see_kill();
+            tell(Tone::Warning, "killed, because its grace was over");
+        }
+        HowItEnded::Lost if fate.told_at.is_some() => {
+            tell(Tone::Warning, "lost with its machine while it was stopping");
+        }
+        HowItEnded::Lost => {
+            if checker.see_loss(&fate.uid) {
+                tell(Tone::Warning, "lost with its machine, without notice");
+            }
+        }
+        HowItEnded::Stopped | HowItEnded::Finished => {}
+    }
+}
