@@ -661,10 +661,15 @@ impl<'a> Planner<'a> {
             (Some(_), Some(_)) => " The machine did not restart.",
             _ => "",
         };
-        let ours = claim == Claim::Ours && other.is_none();
+        // While nobody of us looked, or a hold forbade it, someone may have taken our cordon away and set one of their own.
+        let by_another = node.cordon_manager.as_deref().is_some_and(|manager| manager != FIELD_MANAGER);
+        let ours = claim == Claim::Ours && other.is_none() && !by_another;
         let note = match (ours && node.unschedulable, other) {
             (true, _) => format!("Uncordoned: the scheduled event is over.{restarted}"),
             (false, Some(_)) => format!("Left cordoned for a repair of this node.{restarted}"),
+            (false, None) if node.unschedulable && claim == Claim::Ours => {
+                format!("Left cordoned: someone else has cordoned it since.{restarted}")
+            }
             (false, None) if node.unschedulable => {
                 format!("Left cordoned, as it was before the scheduled event.{restarted}")
             }

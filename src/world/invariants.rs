@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use domain::drain::REQUEST_TIMEOUT;
 use domain::drain::pod::SKIP_DRAIN;
 use domain::node_plan::WITHOUT_NOTICE;
 use domain::policy::{AtDeadline, PolicySet, Treatment};
@@ -69,6 +70,8 @@ struct Node {
     /// Who set the cordon that is there.
     cordoned_by: Option<Actor>,
     record: Option<Record>,
+    /// When it last carried a record.
+    recorded_until: Option<Timestamp>,
     /// When anything last happened that gives an agent reasons to act: a life, a hold, a connection.
     stirred: Option<Timestamp>,
     minute: i64,
@@ -274,6 +277,10 @@ impl State {
         let record = text.and_then(|text| Record::from_annotation(text).ok());
         let unreadable = text.is_some() && record.is_none();
         let before = std::mem::replace(&mut node.record, record.clone());
+        if before.is_some() {
+            node.stirred = node.stirred.max(Some(change.at));
+            node.recorded_until = Some(change.at);
+        }
         node.cordoned_by = match (&was_cordoned, cordoned) {
             (_, false) => None,
             (Some(by), true) => Some(by.clone()),
@@ -470,7 +477,9 @@ impl State {
         }
         let Some(state) = self.nodes.get(node) else { return };
         let (vm, stirred) = (state.vm.clone(), state.stirred);
-        if state.record.is_none() {
+        // A request may still be on its way when the node is given back.
+        let recorded = state.recorded_until.is_some_and(|until| until >= minus(at, REQUEST_TIMEOUT));
+        if state.record.is_none() && !recorded {
             self.violate(at, node, &format!("pod {key} was asked to leave, but the node carries no record"));
         }
         let windows: Vec<(Timestamp, Timestamp)> =

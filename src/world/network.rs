@@ -42,6 +42,8 @@ struct State {
     weather: Weather,
     /// The machine has power.
     up: bool,
+    /// The machine is no more, and never has power again.
+    gone: bool,
     /// Nothing moves on the machine.
     frozen: bool,
     /// The API server answers nobody.
@@ -77,7 +79,7 @@ impl Lines {
     /// Lines on which the seed decides.
     pub fn new(seed: u64, weather: Weather) -> Self {
         let dice = fastrand::Rng::with_seed(seed);
-        let state = State { dice, weather, up: true, frozen: false, api_away: false, dies_after: None };
+        let state = State { dice, weather, up: true, gone: false, frozen: false, api_away: false, dies_after: None };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default(), killed: Arc::default() }
     }
 
@@ -86,9 +88,24 @@ impl Lines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The machine is no more.
+    pub fn demolish(&self) {
+        self.state().gone = true;
+        self.power(false);
+    }
+
+    /// Whether the machine is no more.
+    pub fn is_gone(&self) -> bool {
+        self.state().gone
+    }
+
     /// The machine loses its power, and the agent its life; or it has power again.
     pub fn power(&self, up: bool) {
-        self.state().up = up;
+        let up = {
+            let mut state = self.state();
+            state.up = up && !state.gone;
+            state.up
+        };
         self.changed.notify_waiters();
         if !up {
             self.killed.notify_one();

@@ -1,20 +1,24 @@
 //! The world of one scenario, and the playing of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::body::Body;
 use domain::policy::PolicySet;
 use domain::record::HOLD_ANNOTATION;
+use http::Request;
+use http::header::CONTENT_TYPE;
 use jiff::Timestamp;
 use mock_imds::{EventType, Mock, MockError, Phase, Settings, Vm, Wait};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
+use tower::ServiceExt;
 
+use super::api_server::ApiServer;
 use super::api_server::kinds::{DAEMON_SETS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS, STATEFUL_SETS};
 use super::api_server::refusal::Refusal;
 use super::api_server::store::{Actor, Key};
-use super::api_server::{ApiServer, Part};
 use super::chance;
 use super::controllers::{self, Controllers, condition};
 use super::invariants::Checker;
@@ -74,8 +78,7 @@ pub struct Stage {
     _controllers: Controllers,
     lines: BTreeMap<String, Lines>,
     node_of: BTreeMap<String, String>,
-    /// Machines that are no more.
-    gone: Mutex<BTreeSet<String>>,
+
     /// When the story begins, and everything runs.
     pub began: Timestamp,
 }
@@ -131,7 +134,6 @@ impl Stage {
             _controllers: controllers,
             lines,
             node_of,
-            gone: Mutex::default(),
         };
         stage.furnish(machines).await?;
         stage.look_on();
@@ -316,7 +318,7 @@ impl Stage {
                         break;
                     }
                     if let Some((_, act)) = steps.next() {
-                        self.act(act, &working)?;
+                        self.act(act, &working).await?;
                     }
                 }
                 () = self.azure.changed() => {}
@@ -343,7 +345,7 @@ impl Stage {
             };
         }
         for node in self.lines.keys() {
-            self.annotate(node, None);
+            self.annotate(node, None).await;
         }
         self.checker.stir(ended.wall);
         while self.clock.now().monotonic < ended.monotonic + within {
@@ -377,7 +379,7 @@ impl Stage {
     }
 
     /// Does one step of the scenario.
-    fn act(&self, act: Act, working: &Working) -> Result<(), StageError> {
+    async fn act(&self, act: Act, working: &Working) -> Result<(), StageError> {
         match act {
             // Azure announces nothing for a machine that is no more.
             Act::Publish(spec) if spec.vms().iter().all(|vm| self.is_gone(&vm.value)) => {}
@@ -388,15 +390,15 @@ impl Stage {
             Act::Start(name) => drop(self.azure.start(name)),
             Act::Finish(name) => drop(self.azure.finish(name)),
             Act::Spoil(spec) => drop(self.azure.fault(spec)?),
-            Act::Cordon(node) => self.cordon(&node, true),
-            Act::Uncordon(node) => self.cordon(&node, false),
+            Act::Cordon(node) => self.cordon(&node, true).await,
+            Act::Uncordon(node) => self.cordon(&node, false).await,
             Act::Hold(node) => {
                 self.tell(Some(&node), Who::Person, "holds remediator off the node");
-                self.annotate(&node, Some("by hand"));
+                self.annotate(&node, Some("by hand")).await;
             }
             Act::LiftHold(node) => {
                 self.tell(Some(&node), Who::Person, "lifts the hold");
-                self.annotate(&node, None);
+                self.annotate(&node, None).await;
             }
             Act::KillAgent(node) => {
                 self.tell(Some(&node), Who::Fault, "the agent is about to be killed");
@@ -430,26 +432,24 @@ impl Stage {
         });
     }
 
-    fn cordon(&self, node: &str, cordon: bool) {
-        let change = |object: &mut Value| {
-            object["spec"]["unschedulable"] = if cordon { json!(true) } else { Value::Null };
-            Ok(())
-        };
-        // The node may be gone, and then there is nothing to cordon.
-        drop(self.server.update(&Actor::new(PERSON), NODES, &Key::new("", node), Part::Main, change));
+    async fn cordon(&self, node: &str, cordon: bool) {
+        self.patch_by_hand(node, "kubectl-cordon", json!({"spec": {"unschedulable": cordon.then_some(true)}})).await;
     }
 
-    fn annotate(&self, node: &str, hold: Option<&str>) {
-        let change = |object: &mut Value| {
-            match (hold, object["metadata"]["annotations"].as_object_mut()) {
-                (Some(text), Some(annotations)) => drop(annotations.insert(HOLD_ANNOTATION.into(), json!(text))),
-                (Some(text), None) => object["metadata"]["annotations"] = json!({HOLD_ANNOTATION: text}),
-                (None, Some(annotations)) => drop(annotations.remove(HOLD_ANNOTATION)),
-                (None, None) => {}
-            }
-            Ok(())
-        };
-        drop(self.server.update(&Actor::new(PERSON), NODES, &Key::new("", node), Part::Main, change));
+    async fn annotate(&self, node: &str, hold: Option<&str>) {
+        let patch = json!({"metadata": {"annotations": {HOLD_ANNOTATION: hold}}});
+        self.patch_by_hand(node, "kubectl-annotate", patch).await;
+    }
+
+    /// As a person does it, through the front door.
+    async fn patch_by_hand(&self, node: &str, manager: &str, patch: Value) {
+        let request = Request::patch(format!("/api/v1/nodes/{node}?fieldManager={manager}"))
+            .header(CONTENT_TYPE, "application/merge-patch+json")
+            .body(Body::from(patch.to_string()));
+        if let Ok(request) = request {
+            // The node may be gone, and then there is nothing to change.
+            drop(self.server.service(Actor::new(PERSON)).oneshot(request).await);
+        }
     }
 
     fn power(&self, node: &str, on: bool) -> Result<(), StageError> {
@@ -464,8 +464,10 @@ impl Stage {
         Ok(())
     }
 
+    /// Whether the machine is no more.
     fn is_gone(&self, vm: &str) -> bool {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner).contains(vm)
+        let lines = self.node_of.get(vm).and_then(|node| self.lines.get(node));
+        lines.is_some_and(Lines::is_gone)
     }
 
     /// What an event does to its machines. One that is gone already takes no harm.
@@ -490,8 +492,7 @@ impl Stage {
                     });
                 }
                 EventType::Preempt | EventType::Terminate => {
-                    self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(vm.clone());
-                    lines.power(false);
+                    lines.demolish();
                     drop(self.kubelets.delete(node, NODE_GOES_AFTER));
                 }
                 EventType::Reboot | EventType::Redeploy | EventType::Other(_) => {

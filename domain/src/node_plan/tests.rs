@@ -84,6 +84,7 @@ impl Life {
             if let Some(unschedulable) = write.unschedulable {
                 self.cordon_writes.push(unschedulable);
                 self.node.unschedulable = unschedulable;
+                self.node.cordon_manager = unschedulable.then(|| FIELD_MANAGER.to_owned());
             }
             self.tell(&write.announcements);
         }
@@ -667,6 +668,23 @@ fn our_cordon_stays_ours_when_the_record_of_it_is_taken_away() {
     life.poll(&[]);
     life.poll(&[]);
     assert!(!life.node.unschedulable);
+}
+
+#[test]
+fn a_cordon_that_someone_has_set_in_place_of_ours_stays() {
+    let mut life = Life::new();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    life.poll(&[&event]);
+    life.finish_drain(&[]);
+    life.node.held = true;
+    life.poll(&[&event]);
+    // Uncordoned and cordoned anew by hand, while the hold keeps the agent from saying anything about it.
+    life.node.cordon_manager = Some("kubectl-cordon".into());
+    life.node.held = false;
+    life.poll(&[]);
+    life.poll(&[]);
+    assert!(life.node.unschedulable, "it was not ours to take away");
+    assert_eq!(life.node.record, None);
 }
 
 #[test]
