@@ -85,7 +85,8 @@ struct Pod {
     name: String,
     node: String,
     stays: bool,
-    told_to_stop: bool,
+    /// When it was told to stop, by whomever.
+    told_at: Option<Timestamp>,
     finished: bool,
     may_come_back: bool,
     bare: bool,
@@ -174,7 +175,7 @@ impl Checker {
     /// A pod was lost with its machine; says whether that is a loss, as it is not for those that belong to the machine.
     pub fn see_loss(&self, uid: &str) -> bool {
         let mut state = self.state();
-        let is_loss = state.pods.get(uid).is_some_and(|pod| !(pod.told_to_stop || pod.finished || pod.stays));
+        let is_loss = state.pods.get(uid).is_some_and(|pod| !(pod.told_at.is_some() || pod.finished || pod.stays));
         state.verdict.lost_without_notice += u64::from(is_loss);
         is_loss
     }
@@ -375,7 +376,9 @@ impl State {
             return;
         };
         let Some(uid) = object["metadata"]["uid"].as_str() else { return };
-        self.pods.insert(uid.to_owned(), pod(&change.key.to_string(), object));
+        let told_before = self.pods.get(uid).and_then(|pod| pod.told_at);
+        let told = object["metadata"]["deletionTimestamp"].is_string().then(|| told_before.unwrap_or(change.at));
+        self.pods.insert(uid.to_owned(), Pod { told_at: told, ..pod(&change.key.to_string(), object) });
     }
 
     fn see_budget(&mut self, change: &Change) {
@@ -484,7 +487,9 @@ impl State {
         }
         let windows: Vec<(Timestamp, Timestamp)> =
             self.events_of(&vm, at).iter().map(|event| self.window(node, event)).collect();
-        if !evicts {
+        // A pod that is leaving already may be told to hurry: no budget is asked for it any more.
+        let hurries = self.pods.get(&uid).is_some_and(|pod| pod.told_at.is_some_and(|told| told < at));
+        if !evicts && !hurries {
             let deletes = self.profiles(node).iter().any(|profile| profile.at_deadline == AtDeadline::Delete);
             if !deletes {
                 self.violate(at, node, &format!("pod {key} was deleted, which no rule allows"));
@@ -540,7 +545,7 @@ fn pod(name: &str, object: &Value) -> Pod {
         name: name.to_owned(),
         node: object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned(),
         stays: of_daemon_set || mirror || says_skip(&metadata["labels"]) || says_skip(&metadata["annotations"]),
-        told_to_stop: metadata["deletionTimestamp"].is_string(),
+        told_at: None,
         finished: matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")),
         may_come_back: tolerations.any(|one| any_key(one) && any_effect(one)),
         bare: controller.is_none(),
