@@ -629,7 +629,8 @@ impl<'a> Planner<'a> {
 
     fn tell_cordon(&mut self, what: &str, warning: bool, note: &str) {
         let key = format!("{}/{what}", self.first_event());
-        self.on_write.push(Announcement { key, reason: "NodeCordonEnd".into(), warning, note: note.into() });
+        // Told first, because everything else follows from it.
+        self.on_write.insert(0, Announcement { key, reason: "NodeCordonEnd".into(), warning, note: note.into() });
     }
 
     fn first_event(&self) -> String {

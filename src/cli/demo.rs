@@ -1,7 +1,7 @@
 //! `remediator demo`.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -56,16 +56,7 @@ impl Demo {
         let scenario = Scenario::parse("policies/scenarios/demo.yaml", STORY)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-        let code = runtime.block_on(async {
-            tokio::select! {
-                biased;
-                _ = tokio::signal::ctrl_c() => {
-                    say("\nStopped before the end.");
-                    Ok(ExitCode::FAILURE)
-                }
-                code = self.show(scenario, &policies) => code,
-            }
-        });
+        let code = runtime.block_on(self.show(scenario, &policies));
         // Connections of kubectl may be open; nothing waits for them.
         runtime.shutdown_background();
         code
@@ -75,9 +66,11 @@ impl Demo {
         let clock = Clock::system();
         let mut style = style(&scenario);
         say(&style.paint("remediator: agents at work in a Kubernetes and an Azure of their own", "1"));
-        say(&format!("{} Nothing outside of this process is touched.\n", scenario.description.trim()));
+        let description = scenario.description.trim();
+        say(&style.paragraph(&format!("{description} Nothing outside of this process is touched.")));
+        say("");
         let seed = clock.now().wall.as_second().unsigned_abs();
-        let folder = std::env::temp_dir().join("remediator-demo");
+
         let all = self.all;
         // Nothing is printed before the story begins, because its time counts from there.
         let printer = Arc::new(OnceLock::<Style>::new());
@@ -91,7 +84,10 @@ impl Demo {
         let _guard = tracing::subscriber::set_default(AgentLog::new(timeline.clone(), clock).alone());
         let stage = Stage::build(scenario, policies, clock, seed, timeline).await?;
         let api = stage.server.serve_on_loopback(self.port).await.context("cannot serve the Kubernetes API")?;
-        let kubeconfig = write_kubeconfig(&folder, &api.url())?;
+        let folder = tempfile::Builder::new().prefix("remediator-demo-").tempdir().context("cannot make a folder")?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        let cannot_write = || format!("cannot write {}", kubeconfig.display());
+        api_server::write_kubeconfig(&kubeconfig, &api.url()).with_context(cannot_write)?;
         let azure = stage.azure.serve_on_loopback().await.context("cannot serve the metadata service")?;
         say(&format!("look inside:   kubectl --kubeconfig {} get nodes,pods -A -o wide", kubeconfig.display()));
         if let Some(vm) = stage.nodes().next().and_then(|node| stage.vm_of(node)) {
@@ -108,6 +104,10 @@ impl Demo {
             tokio::select! {
                 biased;
                 verdict = &mut play => break verdict?,
+                _ = tokio::signal::ctrl_c() => {
+                    say("\nStopped before the end.");
+                    return Ok(ExitCode::FAILURE);
+                }
                 () = clock.sleep(Duration::from_millis(500)) => stage.timeline.flush(clock.now().wall),
             }
         };
@@ -115,10 +115,8 @@ impl Demo {
         say(&format!("\n{}", summary(&verdict, style)));
         if self.keep {
             say(&format!("\nGoing on until Ctrl-C:\n    export KUBECONFIG={}", kubeconfig.display()));
-            std::io::stdout().flush().ok();
             tokio::signal::ctrl_c().await.ok();
         }
-        std::fs::remove_dir_all(&folder).ok();
         Ok(if verdict.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -126,11 +124,4 @@ impl Demo {
 /// Prints a line. Whoever reads them may have gone, and the story goes on.
 fn say(text: &str) {
     drop(writeln!(std::io::stdout(), "{text}"));
-}
-
-fn write_kubeconfig(folder: &Path, url: &str) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let path = folder.join("kubeconfig");
-    api_server::write_kubeconfig(&path, url).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
 }

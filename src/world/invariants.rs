@@ -382,15 +382,26 @@ impl State {
     }
 
     fn see_budget(&mut self, change: &Change) {
-        let below = change.after.as_deref().is_some_and(|budget| {
-            let number = |field: &str| budget["status"][field].as_i64();
-            number("currentHealthy") < number("desiredHealthy")
-        });
+        let number = |field: &str| change.after.as_deref().and_then(|budget| budget["status"][field].as_i64());
+        let (healthy, wanted) = (number("currentHealthy"), number("desiredHealthy"));
+        let below = healthy < wanted;
         let budget = self.budgets.entry(change.key.to_string()).or_default();
         match (budget.below_since, below) {
             (None, true) => {
                 budget.below_since = Some(change.at);
                 self.verdict.budgets_broken += 1;
+                self.timeline.add(Row {
+                    at: change.at,
+                    node: None,
+                    who: Who::Kubernetes,
+                    tone: Tone::Warning,
+                    text: format!(
+                        "PodDisruptionBudget {}: {} healthy pods where {} are wanted",
+                        change.key.name,
+                        healthy.unwrap_or_default(),
+                        wanted.unwrap_or_default()
+                    ),
+                });
             }
             (Some(since), false) => {
                 budget.below_since = None;

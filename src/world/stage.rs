@@ -188,6 +188,14 @@ impl Stage {
         if ready(lives::DAEMON_SET, lives::NAMESPACE) < nodes {
             return Some("the agents' pods".into());
         }
+        let unmet = |budget: &Value| {
+            let status = |field: &str| budget["status"][field].as_i64();
+            status("observedGeneration") != budget["metadata"]["generation"].as_i64()
+                || status("currentHealthy") < status("desiredHealthy")
+        };
+        if let Some(budget) = self.server.list(DISRUPTION_BUDGETS, None).iter().find(|budget| unmet(budget)) {
+            return Some(format!("the disruption budget {}", budget["metadata"]["name"].as_str().unwrap_or_default()));
+        }
         let waiting = self.scenario.workloads.iter().find(|workload| {
             let wanted = match (workload.kind, &workload.pool) {
                 (WorkloadKind::DaemonSet, None) => nodes,

@@ -212,6 +212,11 @@ impl Style {
         out
     }
 
+    /// Text of several words, broken to the width of the terminal.
+    pub fn paragraph(&self, text: &str) -> String {
+        broken(text, self.width.unwrap_or(usize::MAX)).join("\n")
+    }
+
     /// The text in a colour, on a terminal.
     pub fn paint(&self, text: &str, code: &str) -> String {
         if self.colours && !code.is_empty() && !text.is_empty() {

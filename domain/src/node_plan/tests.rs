@@ -187,8 +187,8 @@ fn a_reboot_cordons_drains_and_gives_the_node_back_only_when_it_is_gone_and_the_
         life.reasons(),
         [
             "RebootScheduled",
-            "NodeDrainStart",
             "NodeCordonEnd",
+            "NodeDrainStart",
             "NodeDrainEnd",
             "RebootStarted",
             "RebootEnded",
@@ -218,7 +218,7 @@ fn an_event_is_acted_on_once_however_often_it_is_listed() {
     let started = life.event("e1", "Reboot", "Started", None);
     life.poll(&[&started]);
     life.poll(&[&started]);
-    assert_eq!(life.reasons(), ["RebootScheduled", "NodeDrainStart", "NodeCordonEnd", "NodeDrainEnd", "RebootStarted"]);
+    assert_eq!(life.reasons(), ["RebootScheduled", "NodeCordonEnd", "NodeDrainStart", "NodeDrainEnd", "RebootStarted"]);
 }
 
 //
@@ -446,7 +446,7 @@ fn a_new_life_goes_on_with_the_drain_of_the_old_one() {
     let after = life.poll(&[&event]).drain.unwrap();
     assert_eq!(before.order, after.order, "the start and the deadline are the same");
     assert_eq!(life.cordon_writes, [true]);
-    assert_eq!(life.reasons(), ["RebootScheduled", "NodeDrainStart", "NodeCordonEnd"]);
+    assert_eq!(life.reasons(), ["RebootScheduled", "NodeCordonEnd", "NodeDrainStart"]);
 }
 
 // D-09 and O-02
