@@ -40,16 +40,22 @@ pub struct Lines {
 struct State {
     dice: fastrand::Rng,
     weather: Weather,
-    /// The machine has power.
-    up: bool,
-    /// The machine is no more, and never has power again.
-    gone: bool,
+    power: Power,
     /// Nothing moves on the machine.
     frozen: bool,
     /// The API server answers nobody.
     api_away: bool,
     /// How many crossings the agent has left, if it is to die.
     dies_after: Option<u32>,
+}
+
+/// Whether a machine has power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Power {
+    On,
+    Off,
+    /// The machine is no more.
+    Demolished,
 }
 
 /// The connection was lost.
@@ -79,7 +85,7 @@ impl Lines {
     /// Lines on which the seed decides.
     pub fn new(seed: u64, weather: Weather) -> Self {
         let dice = fastrand::Rng::with_seed(seed);
-        let state = State { dice, weather, up: true, gone: false, frozen: false, api_away: false, dies_after: None };
+        let state = State { dice, weather, power: Power::On, frozen: false, api_away: false, dies_after: None };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default(), killed: Arc::default() }
     }
 
@@ -90,31 +96,32 @@ impl Lines {
 
     /// The machine is no more.
     pub fn demolish(&self) {
-        self.state().gone = true;
-        self.power(false);
+        self.set_power(Power::Demolished);
     }
 
     /// Whether the machine is no more.
     pub fn is_gone(&self) -> bool {
-        self.state().gone
+        self.state().power == Power::Demolished
     }
 
     /// The machine loses its power, and the agent its life; or it has power again.
     pub fn power(&self, up: bool) {
-        let up = {
-            let mut state = self.state();
-            state.up = up && !state.gone;
-            state.up
-        };
+        if !self.is_gone() {
+            self.set_power(if up { Power::On } else { Power::Off });
+        }
+    }
+
+    fn set_power(&self, power: Power) {
+        self.state().power = power;
         self.changed.notify_waiters();
-        if !up {
+        if power != Power::On {
             self.killed.notify_one();
         }
     }
 
     /// Waits until the machine has power and moves.
     pub async fn alive(&self) {
-        self.until(|state| state.up && !state.frozen).await;
+        self.until(|state| state.power == Power::On && !state.frozen).await;
     }
 
     async fn until(&self, is_so: impl Fn(&State) -> bool) {
