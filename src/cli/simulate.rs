@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use domain::policy::PolicySet;
+use domain::time::spoken;
 
 use super::story::{style, summary};
 use super::{policy_files, usage};
 use crate::world::scenario::Scenario;
 use crate::world::simulation::{Report, simulate};
-use crate::world::timeline::{Timeline, Tone};
+use crate::world::timeline::{Row, Timeline, Tone};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -53,7 +54,7 @@ impl Simulate {
         let good = if self.runs > 1 {
             self.many(read, &policies)?
         } else if self.json {
-            let report = simulate(read()?, &policies, self.seed, &Timeline::default())?;
+            let report = simulate(read()?, &policies, self.seed, &Timeline::default()).map_err(usage)?;
             writeln!(std::io::stdout().lock(), "{}", serde_json::to_string_pretty(&report)?)?;
             report.verdict.is_good()
         } else {
@@ -63,22 +64,19 @@ impl Simulate {
     }
 
     fn one(&self, scenario: Scenario, policies: &PolicySet) -> anyhow::Result<bool> {
-        let mut style = style(&scenario);
-        let mut out = std::io::stdout().lock();
+        let style = style(&scenario);
+        let mut out = std::io::stdout();
         writeln!(out, "{}: {}", style.paint(&scenario.name, "1"), scenario.description.trim())?;
-        writeln!(
-            out,
-            "seed {}, {} nodes, {}\n",
-            self.seed,
-            scenario.nodes().count(),
-            domain::time::spoken(scenario.lasts)
-        )?;
+        writeln!(out, "seed {}, {} nodes, {}\n", self.seed, scenario.nodes().count(), spoken(scenario.lasts))?;
         writeln!(out, "{}", style.heading())?;
-        let report = simulate(scenario, policies, self.seed, &Timeline::default())?;
-        style.begins = report.began;
-        for row in report.timeline.iter().filter(|row| self.all || row.tone > Tone::Quiet) {
-            writeln!(out, "{}", style.row(row))?;
-        }
+        let (all, printer) = (self.all, style.clone());
+        let print = move |row: &Row| {
+            if all || row.tone > Tone::Quiet {
+                // Whoever reads may have gone; that shows at the end.
+                drop(writeln!(std::io::stdout(), "{}", printer.row(row)));
+            }
+        };
+        let report = simulate(scenario, policies, self.seed, &Timeline::with_sink(Box::new(print))).map_err(usage)?;
         writeln!(out, "\n{}", summary(&report.verdict, &style))?;
         if !report.verdict.is_good() {
             writeln!(out, "\nShown again by --seed {}.", self.seed)?;
@@ -90,7 +88,7 @@ impl Simulate {
         let mut failed = Vec::new();
         let mut out = std::io::stdout().lock();
         for seed in (self.seed..).take(usize::try_from(self.runs).unwrap_or(usize::MAX)) {
-            let Report { verdict, .. } = simulate(read()?, policies, seed, &Timeline::default())?;
+            let Report { verdict, .. } = simulate(read()?, policies, seed, &Timeline::default()).map_err(usage)?;
             let word = if verdict.is_good() { "good" } else { "FAILED" };
             writeln!(
                 out,

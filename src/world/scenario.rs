@@ -10,7 +10,7 @@ use domain::yaml::{self, FileError, Mistake};
 use jiff::Timestamp;
 use mock_imds::{EventChange, EventSpec, FaultSpec, Period, Wait};
 use serde::Deserialize;
-use serde_saphyr::Spanned;
+use serde_saphyr::{Location, Spanned};
 
 use super::verdict::Verdict;
 
@@ -22,6 +22,10 @@ const BEGINS: &str = "2026-04-11T22:00:00Z";
 
 /// More than this takes more memory than a desk has.
 const MOST_NODES: u32 = 5000;
+
+/// How many pods a node of AKS runs at the most
+/// (<https://learn.microsoft.com/azure/aks/quotas-skus-regions#service-quotas-and-limits>).
+const PODS_A_NODE: u32 = 250;
 
 /// A scenario.
 #[derive(Debug)]
@@ -87,7 +91,7 @@ pub struct Workload {
     pub kind: WorkloadKind,
     /// How many pods it has; a DaemonSet has one a node.
     #[serde(default = "one")]
-    pub replicas: u32,
+    pub replicas: Spanned<u32>,
     /// The namespace.
     #[serde(default = "default_namespace")]
     pub namespace: Spanned<String>,
@@ -246,8 +250,13 @@ struct StepFile {
     api_server_away: Option<Period>,
 }
 
-fn one() -> u32 {
-    1
+fn one() -> Spanned<u32> {
+    unplaced(1)
+}
+
+/// A value that the file does not say.
+fn unplaced<T>(value: T) -> Spanned<T> {
+    Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }
 
 fn one_second() -> Period {
@@ -263,7 +272,7 @@ fn usual_grace() -> Period {
 }
 
 fn default_namespace() -> Spanned<String> {
-    Spanned::new("default".to_owned(), serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
+    unplaced("default".to_owned())
 }
 
 impl Scenario {
@@ -400,6 +409,13 @@ impl Names {
             }
             if let Some(pool) = workload.pool.as_ref().filter(|pool| !seen.contains(&pool.value)) {
                 return Err(Mistake::at(pool, format!("there is no pool `{}`{}", pool.value, listed(&seen))));
+            }
+            let of_pool = |pool: &&Pool| workload.pool.as_ref().is_none_or(|wanted| wanted.value == pool.name.value);
+            let nodes: u32 = pools.value.iter().filter(of_pool).map(|pool| pool.nodes.value).sum();
+            let room = nodes.saturating_mul(PODS_A_NODE);
+            if workload.replicas.value > room {
+                let message = format!("{nodes} nodes have room for {room} pods at the most: give fewer, or more nodes");
+                return Err(Mistake::at(&workload.replicas, message));
             }
         }
         Ok(names)
@@ -571,6 +587,9 @@ mod tests {
         ] {
             assert_eq!(parsed(text).map(|_| ()), Err(answer.to_owned()));
         }
+        let crowded =
+            parsed(&format!("{pool}workloads: [{{name: web, kind: Deployment, replicas: 501}}]\n")).unwrap_err();
+        assert_eq!(crowded, "s.yaml:6:53: 2 nodes have room for 500 pods at the most: give fewer, or more nodes");
         let unknown = parsed(&format!("{pool}expect: {{evictd: 1}}\n")).unwrap_err();
         assert!(unknown.starts_with("s.yaml:6:18: a verdict has no number `evictd`; it has agentLives"), "{unknown}");
         let typo = parsed(&format!("{pool}step: []\n")).unwrap_err();

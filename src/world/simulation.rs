@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::policy::PolicySet;
-use jiff::Timestamp;
+use domain::time::minus;
+
 use serde::Serialize;
 use tower::BoxError;
 
@@ -12,7 +13,7 @@ use super::invariants::agent_of;
 use super::lives::Connect;
 use super::onlooker::AgentLog;
 use super::scenario::Scenario;
-use super::stage::{Stage, StageError};
+use super::stage::{SETTLES_WITHIN, Stage, StageError};
 use super::timeline::{Row, Timeline};
 use super::verdict::Verdict;
 use crate::agent::Connections;
@@ -31,8 +32,7 @@ pub struct Report {
     pub scenario: String,
     /// The seed that gives the same run again.
     pub seed: u64,
-    /// When the story began.
-    pub began: Timestamp,
+
     /// Everything that happened.
     pub timeline: Vec<Row>,
     /// What came of it.
@@ -59,13 +59,13 @@ pub fn simulate(
 ) -> Result<Report, SimulationError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
-        let clock = Clock::starting_at(scenario.begins);
+        let clock = Clock::starting_at(minus(scenario.begins, SETTLES_WITHIN));
         let _guard = tracing::subscriber::set_default(AgentLog::new(timeline.clone(), clock).alone());
         let name = scenario.name.clone();
         let stage = Stage::build(scenario, policies, clock, seed, timeline.clone()).await?;
         let _agents = stage.start_agents(policies, |node| connect(&stage, node, clock));
         let verdict = stage.play(RESTS_WITHIN).await?;
-        Ok(Report { scenario: name, seed, began: stage.began, timeline: timeline.rows(), verdict })
+        Ok(Report { scenario: name, seed, timeline: timeline.rows(), verdict })
     })
 }
 

@@ -34,7 +34,7 @@ use super::verdict::Verdict;
 use crate::clock::Clock;
 
 /// How long the world is given until every pod runs, before the story begins.
-const SETTLES_WITHIN: Duration = Duration::from_secs(180);
+pub const SETTLES_WITHIN: Duration = Duration::from_secs(180);
 
 /// How long after its machine a Node object is gone.
 const NODE_GOES_AFTER: Duration = Duration::from_secs(10);
@@ -136,6 +136,8 @@ impl Stage {
             node_of,
         };
         stage.furnish(machines).await?;
+        // In virtual time the story begins when the scenario says; in real time that is long ago.
+        stage.clock.sleep(stage.clock.now().until(stage.scenario.begins)).await;
         stage.look_on();
         stage.began = stage.clock.now().wall;
         Ok(stage)
@@ -200,7 +202,7 @@ impl Stage {
             let wanted = match (workload.kind, &workload.pool) {
                 (WorkloadKind::DaemonSet, None) => nodes,
                 (WorkloadKind::DaemonSet, Some(pool)) => self.pool_size(&pool.value),
-                _ => workload.replicas as usize,
+                _ => workload.replicas.value as usize,
             };
             ready(&workload.name.value, &workload.namespace.value) < wanted
         })?;
@@ -225,17 +227,16 @@ impl Stage {
             spec["template"] = template.clone();
             json!({"metadata": {"name": name}, "spec": spec})
         };
-        let replicas = json!({"replicas": workload.replicas});
+        let replicas = json!({"replicas": workload.replicas.value});
         match workload.kind {
             WorkloadKind::Deployment => drop(self.server.create(actor, DEPLOYMENTS, namespace, object(replicas))?),
             WorkloadKind::StatefulSet => {
-                let spec =
-                    json!({"replicas": workload.replicas, "serviceName": name, "podManagementPolicy": "Parallel"});
+                let spec = json!({"replicas": workload.replicas.value, "serviceName": name, "podManagementPolicy": "Parallel"});
                 self.server.create(actor, STATEFUL_SETS, namespace, object(spec))?;
             }
             WorkloadKind::DaemonSet => drop(self.server.create(actor, DAEMON_SETS, namespace, object(json!({})))?),
             WorkloadKind::Pod => {
-                for number in 0..workload.replicas {
+                for number in 0..workload.replicas.value {
                     let mut pod = template.clone();
                     pod["metadata"]["name"] = json!(format!("{name}-{number}"));
                     self.server.create(actor, PODS, namespace, pod)?;
