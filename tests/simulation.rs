@@ -47,7 +47,7 @@ fn chaos(seeds: std::ops::Range<u64>, policies: &PolicySet) {
     let (mut drains, mut lives) = (0, 0);
     for seed in seeds {
         let Report { verdict, .. } = run(read(&scenario_file("chaos.yaml")), policies, seed);
-        drains += verdict.nodes_drained;
+        drains += verdict.drains_begun;
         lives += verdict.agent_lives;
         broken.extend(verdict.violations.iter().map(|what| format!("seed {seed}: {what}")));
     }

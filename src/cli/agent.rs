@@ -126,7 +126,8 @@ impl Agent {
     }
 }
 
-fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+/// Waits for SIGTERM or SIGINT.
+pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {

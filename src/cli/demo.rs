@@ -1,6 +1,5 @@
 //! `remediator demo`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +9,8 @@ use anyhow::Context;
 use clap::Args;
 use domain::policy::PolicySet;
 
-use super::story::{style, summary};
+use super::agent::stop_signal;
+use super::story::{say, style, summary};
 use super::{policy_files, usage};
 use crate::clock::Clock;
 use crate::world::api_server;
@@ -82,8 +82,13 @@ impl Demo {
         };
         let timeline = Timeline::with_sink(Box::new(sink));
         let _guard = tracing::subscriber::set_default(AgentLog::new(timeline.clone(), clock).alone());
-        let stage = Stage::build(scenario, policies, clock, seed, timeline).await?;
-        let api = stage.server.serve_on_loopback(self.port).await.context("cannot serve the Kubernetes API")?;
+        let stage = Stage::build(scenario, policies, clock, seed, timeline, None).await.map_err(usage)?;
+        let api = stage
+            .server
+            .serve_on_loopback(self.port)
+            .await
+            .context("cannot serve the Kubernetes API")
+            .map_err(usage)?;
         let folder = tempfile::Builder::new().prefix("remediator-demo-").tempdir().context("cannot make a folder")?;
         let kubeconfig = folder.path().join("kubeconfig");
         let cannot_write = || format!("cannot write {}", kubeconfig.display());
@@ -99,12 +104,13 @@ impl Demo {
         let style = printer.get_or_init(|| style);
         let _agents = stage.start_agents(policies, |node| connect(&stage, node, clock));
         let play = stage.play(RESTS_WITHIN);
-        tokio::pin!(play);
+        let stop = stop_signal().context("cannot listen to signals")?;
+        tokio::pin!(play, stop);
         let verdict = loop {
             tokio::select! {
                 biased;
                 verdict = &mut play => break verdict?,
-                _ = tokio::signal::ctrl_c() => {
+                () = &mut stop => {
                     say("\nStopped before the end.");
                     return Ok(ExitCode::FAILURE);
                 }
@@ -114,14 +120,12 @@ impl Demo {
         stage.timeline.rows();
         say(&format!("\n{}", summary(&verdict, style)));
         if self.keep {
-            say(&format!("\nGoing on until Ctrl-C:\n    export KUBECONFIG={}", kubeconfig.display()));
-            tokio::signal::ctrl_c().await.ok();
+            say(&format!(
+                "\nKubernetes and the agents go on until Ctrl-C:\n    export KUBECONFIG={}",
+                kubeconfig.display()
+            ));
+            stop.await;
         }
         Ok(if verdict.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
-}
-
-/// Prints a line. Whoever reads them may have gone, and the story goes on.
-fn say(text: &str) {
-    drop(writeln!(std::io::stdout(), "{text}"));
 }

@@ -1,6 +1,5 @@
 //! `remediator simulate`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,7 +8,7 @@ use clap::Args;
 use domain::policy::PolicySet;
 use domain::time::spoken;
 
-use super::story::{style, summary};
+use super::story::{say, style, summary};
 use super::{policy_files, usage};
 use crate::world::scenario::Scenario;
 use crate::world::simulation::{Report, simulate};
@@ -22,7 +21,7 @@ use crate::world::timeline::{Row, Timeline, Tone};
     remediator simulate policies/scenarios/spot-storm.yaml --policy policies/spot.yaml --policy policies/default.yaml --seed 7\n  \
     remediator simulate policies/scenarios/chaos.yaml --runs 100\n      \
       a hundred seeds, one line each; a seed that fails is shown again by --seed\n\n\
-    Exit codes: 0, nothing was as it must not be; 1, something was; 2, a file or the command line is wrong.")]
+    Exit codes: 0, all was as it must be and as the scenario expects; 1, something was not; 2, a file or the command line is wrong.")]
 pub(super) struct Simulate {
     /// The scenario file.
     scenario: PathBuf,
@@ -55,7 +54,7 @@ impl Simulate {
             self.many(read, &policies)?
         } else if self.json {
             let report = simulate(read()?, &policies, self.seed, &Timeline::default()).map_err(usage)?;
-            writeln!(std::io::stdout().lock(), "{}", serde_json::to_string_pretty(&report)?)?;
+            say(&serde_json::to_string_pretty(&report)?);
             report.verdict.is_good()
         } else {
             self.one(read()?, &policies)?
@@ -65,48 +64,44 @@ impl Simulate {
 
     fn one(&self, scenario: Scenario, policies: &PolicySet) -> anyhow::Result<bool> {
         let style = style(&scenario);
-        let mut out = std::io::stdout();
-        writeln!(out, "{}: {}", style.paint(&scenario.name, "1"), scenario.description.trim())?;
-        writeln!(out, "seed {}, {} nodes, {}\n", self.seed, scenario.nodes().count(), spoken(scenario.lasts))?;
-        writeln!(out, "{}", style.heading())?;
+        say(&format!("{}: {}", style.paint(&scenario.name, "1"), scenario.description.trim()));
+        say(&format!("seed {}, {} nodes, {}\n", self.seed, scenario.nodes().count(), spoken(scenario.lasts)));
+        say(&style.heading());
         let (all, printer) = (self.all, style.clone());
         let print = move |row: &Row| {
             if all || row.tone > Tone::Quiet {
-                // Whoever reads may have gone; that shows at the end.
-                drop(writeln!(std::io::stdout(), "{}", printer.row(row)));
+                say(&printer.row(row));
             }
         };
         let report = simulate(scenario, policies, self.seed, &Timeline::with_sink(Box::new(print))).map_err(usage)?;
-        writeln!(out, "\n{}", summary(&report.verdict, &style))?;
+        say(&format!("\n{}", summary(&report.verdict, &style)));
         if !report.verdict.is_good() {
-            writeln!(out, "\nShown again by --seed {}.", self.seed)?;
+            say(&format!("\nShown again by --seed {}.", self.seed));
         }
         Ok(report.verdict.is_good())
     }
 
     fn many(&self, read: impl Fn() -> anyhow::Result<Scenario>, policies: &PolicySet) -> anyhow::Result<bool> {
         let mut failed = Vec::new();
-        let mut out = std::io::stdout().lock();
-        for seed in (self.seed..).take(usize::try_from(self.runs).unwrap_or(usize::MAX)) {
+        for seed in (0..self.runs).map(|run| self.seed.wrapping_add(run)) {
             let Report { verdict, .. } = simulate(read()?, policies, seed, &Timeline::default()).map_err(usage)?;
             let word = if verdict.is_good() { "good" } else { "FAILED" };
-            writeln!(
-                out,
+            say(&format!(
                 "seed {seed:<6} {word:<7} {:>3} events {:>3} drained {:>3} cut short {:>4} evicted {:>3} lost",
                 verdict.events, verdict.drained, verdict.drains_cut_short, verdict.evicted, verdict.lost_without_notice
-            )?;
+            ));
             for what in verdict.violations.iter().chain(&verdict.disappointments).take(3) {
-                writeln!(out, "    {what}")?;
+                say(&format!("    {what}"));
             }
             if !verdict.is_good() {
                 failed.push(seed);
             }
         }
         if failed.is_empty() {
-            writeln!(out, "\nAll {} runs are good.", self.runs)?;
+            say(&format!("\nAll {} runs are good.", self.runs));
         } else {
             let seeds: Vec<String> = failed.iter().map(u64::to_string).collect();
-            writeln!(out, "\n{} of {} runs failed: --seed {}", failed.len(), self.runs, seeds.join(", --seed "))?;
+            say(&format!("\n{} of {} runs failed: --seed {}", failed.len(), self.runs, seeds.join(", --seed ")));
         }
         Ok(failed.is_empty())
     }

@@ -1,6 +1,6 @@
 //! How `simulate` and `demo` print a story.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use crate::world::scenario::Scenario;
 use crate::world::timeline::Style;
@@ -14,8 +14,13 @@ pub(super) fn style(scenario: &Scenario) -> Style {
         begins: scenario.begins,
         node_width: scenario.nodes().map(|(pool, number)| pool.node(number).len()).max().unwrap_or_default().max(4),
         width: width.filter(|_| on_terminal),
-        colours: on_terminal && std::env::var_os("NO_COLOR").is_none(),
+        colours: on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     }
+}
+
+/// Prints a line. Whoever reads them may have gone, and the story goes on.
+pub(super) fn say(text: &str) {
+    drop(writeln!(std::io::stdout(), "{text}"));
 }
 
 /// The numbers, and whether all is as it must be.

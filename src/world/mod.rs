@@ -5,7 +5,7 @@
 //! - [`controllers`]: what the control plane does by itself, as far as a drain or a repair sees it;
 //! - [`kubelets`]: machines that run pods;
 //! - [`scenario`], [`chance`]: what happens to them; [`network`]: what happens to requests on their way;
-//! - [`lives`]: the agents, one on each machine;
+//! - [`machines`]: who has power and who stands still; [`lives`]: the agents, one on each machine;
 //! - [`timeline`], [`onlooker`], [`invariants`], [`verdict`]: what is told of it, and judged;
 //! - [`stage`]: all of this put together and played.
 
@@ -15,6 +15,7 @@ pub mod controllers;
 pub mod invariants;
 pub mod kubelets;
 pub mod lives;
+pub mod machines;
 pub mod network;
 pub mod onlooker;
 pub mod scenario;

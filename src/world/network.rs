@@ -1,7 +1,7 @@
 //! What lies between an agent and those whom it speaks to: nothing, or what a seed makes of it.
 //!
-//! An agent that is killed is killed at an await. All its awaits but timers stand on one of its two lines, before a request
-//! leaves or before an answer arrives, so a death is planned as "at the n-th crossing": the request is never sent, or it
+//! An agent that is killed is killed at an await. What matters to the outside are its awaits on one of its two lines, before a
+//! request leaves or before an answer arrives, so a death is planned as "at the n-th crossing": the request is never sent, or it
 //! is carried out and nobody hears of it.
 
 use std::convert::Infallible;
@@ -265,7 +265,7 @@ impl Lines {
                     };
                     tokio::time::sleep(back).await;
                     lines.cross().await;
-                    Ok(answer)
+                    Ok(if watches { answer.map(|body| while_connected(body, lines)) } else { answer })
                 })
             },
         )
@@ -301,6 +301,12 @@ fn whole(answer: Result<Response<Body>, Infallible>) -> Response<Body> {
         Ok(answer) => answer,
         Err(never) => match never {},
     }
+}
+
+/// An answer that goes on, such as a watch, breaks off when the machine loses its power or the server goes away.
+fn while_connected(body: Body, lines: Lines) -> Body {
+    let lost = async move { lines.until(|state| state.power != Power::On || state.api_away).await };
+    Body::from_stream(body.into_data_stream().take_until(Box::pin(lost)))
 }
 
 fn cut(body: Body, after: Duration) -> Body {

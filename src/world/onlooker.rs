@@ -224,8 +224,8 @@ impl AzureNews {
         Self { timeline, azure, node_of, seen: 0 }
     }
 
-    /// Tells what has changed; says which events have entered which phase.
-    pub fn see(&mut self) -> Vec<(mock_imds::Event, Phase)> {
+    /// Tells what has changed; says which events did, and which phase they have entered with that.
+    pub fn see(&mut self) -> Vec<(mock_imds::Event, Option<Phase>)> {
         let mut entered = Vec::new();
         for change in self.azure.changes_after(self.seen) {
             self.seen = change.number;
@@ -248,7 +248,7 @@ impl AzureNews {
                 let text = text.clone();
                 self.timeline.add(Row { at: change.time, node, who: Who::Azure, tone: Tone::Plain, text });
             }
-            entered.extend(phase.map(|phase| (event, phase)));
+            entered.push((event, phase));
         }
         entered
     }

@@ -326,6 +326,12 @@ impl ScenarioFile {
             return Err(Mistake::at(&lasts, "a scenario that lasts 0s shows nothing: give it time, like 30m"));
         }
         let known = Names::of(&pools, &workloads)?;
+        if let Some(late) = steps.iter().find(|step| step.value.at.0 >= lasts.value.0) {
+            return Err(Mistake::at(
+                late,
+                "this comes after the end of the scenario: let it last longer, or the step be earlier",
+            ));
+        }
         let mut in_order = steps;
         in_order.sort_by_key(|step| step.value.at);
         let mut events = BTreeSet::new();
@@ -365,6 +371,9 @@ fn expectation(what: String, bounds: &Spanned<Bounds>) -> Result<Expectation, Mi
     }
     let (at_least, at_most) = match &bounds.value {
         Bounds::Exactly(number) => (*number, *number),
+        Bounds::Between(Between { at_least: Some(low), at_most: Some(high) }) if low > high => {
+            return Err(Mistake::at(bounds, "`atLeast` is more than `atMost`, which no number can be"));
+        }
         Bounds::Between(Between { at_least, at_most }) => (at_least.unwrap_or(0), at_most.unwrap_or(u64::MAX)),
     };
     Ok(Expectation { what, at_least, at_most })
@@ -403,6 +412,10 @@ impl Names {
         for workload in workloads {
             check_name("workload", &workload.name)?;
             check_name("namespace", &workload.namespace)?;
+            if workload.name.value == super::lives::DAEMON_SET {
+                let message = format!("the agents themselves are called `{}`: rename it", workload.name.value);
+                return Err(Mistake::at(&workload.name, message));
+            }
             if !workload_names.insert((&workload.namespace.value, &workload.name.value)) {
                 let message = format!("two workloads of a namespace are named `{}`: rename one", workload.name.value);
                 return Err(Mistake::at(&workload.name, message));
@@ -422,6 +435,7 @@ impl Names {
     }
 
     fn act(&self, step: Spanned<StepFile>, events: &mut BTreeSet<String>) -> Result<Act, Mistake> {
+        let step_place = Spanned::new((), step.referenced, step.defined);
         let one_thing = Mistake::at(&step, "a step has a time, `at`, and does one thing, such as `event` or `cordon`");
         let StepFile {
             at: _,
@@ -443,8 +457,14 @@ impl Names {
         } = step.value;
         let mut acts = Vec::new();
         if let Some(spec) = event {
+            if spec.vms().is_empty() {
+                return Err(Mistake::at(&step_place, "an event needs the machines that it is about: `vms: [np1_0]`"));
+            }
             for vm in spec.vms() {
                 self.check_vm(vm)?;
+            }
+            if let Some(other) = spec.vms().iter().find(|vm| pool_of(&vm.value) != pool_of(&spec.vms()[0].value)) {
+                return Err(Mistake::at(other, "one event is about machines of one pool only: publish two"));
             }
             events.extend(spec.called().map(str::to_owned));
             acts.push(Act::Publish(spec));
@@ -498,6 +518,11 @@ impl Names {
         }
         Err(Mistake::at(vm, format!("there is no machine `{}`{}", vm.value, listed(&self.vms))))
     }
+}
+
+/// The pool of a machine.
+fn pool_of(vm: &str) -> &str {
+    vm.rsplit_once('_').map_or(vm, |(pool, _)| pool)
 }
 
 fn published(name: Spanned<String>, events: &BTreeSet<String>) -> Result<String, Mistake> {

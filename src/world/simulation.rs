@@ -62,7 +62,8 @@ pub fn simulate(
         let clock = Clock::starting_at(minus(scenario.begins, SETTLES_WITHIN));
         let _guard = tracing::subscriber::set_default(AgentLog::new(timeline.clone(), clock).alone());
         let name = scenario.name.clone();
-        let stage = Stage::build(scenario, policies, clock, seed, timeline.clone()).await?;
+        let begins = Some(scenario.begins);
+        let stage = Stage::build(scenario, policies, clock, seed, timeline.clone(), begins).await?;
         let _agents = stage.start_agents(policies, |node| connect(&stage, node, clock));
         let verdict = stage.play(RESTS_WITHIN).await?;
         Ok(Report { scenario: name, seed, timeline: timeline.rows(), verdict })

@@ -1,12 +1,14 @@
 //! The world of one scenario, and the playing of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
+use domain::fingerprint::fingerprint;
 use domain::policy::PolicySet;
 use domain::record::HOLD_ANNOTATION;
+use domain::time::{Monotonic, spoken};
 use http::Request;
 use http::header::CONTENT_TYPE;
 use jiff::Timestamp;
@@ -22,10 +24,9 @@ use super::api_server::store::{Actor, Key};
 use super::chance;
 use super::controllers::{self, Controllers, condition};
 use super::invariants::Checker;
-use super::kubelets::{
-    Fate, HowItEnded, Kubelets, MachineSpec, READY_AFTER_ANNOTATION, STOPS_AFTER_ANNOTATION, Shutdown, UnknownMachine,
-};
+use super::kubelets::{Fate, HowItEnded, Kubelets, MachineSpec, READY_AFTER_ANNOTATION, STOPS_AFTER_ANNOTATION};
 use super::lives::{self, Agent, Connect};
+use super::machines::Machines;
 use super::network::{Lines, Weather};
 use super::onlooker::{AzureNews, ClusterNews, PERSON};
 use super::scenario::{Act, DisruptionBudget, Pool, Scenario, Workload, WorkloadKind};
@@ -36,29 +37,26 @@ use crate::clock::Clock;
 /// How long the world is given until every pod runs, before the story begins.
 pub const SETTLES_WITHIN: Duration = Duration::from_secs(180);
 
-/// How long after its machine a Node object is gone.
-const NODE_GOES_AFTER: Duration = Duration::from_secs(10);
-
 /// How long a pause is if the event does not say it.
 const FREEZE_TAKES: Duration = Duration::from_secs(5);
 
-/// How long after its machine has booted an agent's pod runs.
-const AGENT_STARTS_AFTER: Duration = Duration::from_secs(5);
+/// How often the checker looks whether everybody has done what there was time for.
+const TICK: Duration = Duration::from_secs(10);
 
 /// Why a world cannot be built or played.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
     /// The API server of the world refuses an object of the scenario.
-    #[error("the scenario asks for something that Kubernetes refuses: {0}")]
+    #[error("the scenario asks for something that Kubernetes refuses")]
     Refused(#[from] Refusal),
     /// The Azure of the world refuses a step.
-    #[error("the scenario asks for something that Azure refuses: {0}")]
+    #[error("the scenario asks for something that Azure refuses")]
     Azure(#[from] MockError),
-    /// A step is about a machine that is no more.
-    #[error(transparent)]
-    Machine(#[from] UnknownMachine),
     /// Pods do not come to run.
-    #[error("after {0:?} not every pod of the scenario runs; give it more nodes or fewer pods: {1}")]
+    #[error(
+        "{0:?} were not enough for {1} to run: look at its replicas, readyAfter, priorityClass and disruption budget, and at \
+         the room that its nodes have"
+    )]
     Unsettled(Duration, String),
 }
 
@@ -74,11 +72,10 @@ pub struct Stage {
     /// What is told.
     pub timeline: Timeline,
     checker: Checker,
-    kubelets: Kubelets,
+    machines: Mutex<Machines>,
     _controllers: Controllers,
     lines: BTreeMap<String, Lines>,
     node_of: BTreeMap<String, String>,
-
     /// When the story begins, and everything runs.
     pub began: Timestamp,
 }
@@ -90,13 +87,15 @@ impl mock_imds::Clock for Clock {
 }
 
 impl Stage {
-    /// Builds the cluster of the scenario, with everything running and nothing happening yet.
+    /// Builds the cluster of the scenario, with everything running and nothing happening yet. The story begins at `begins`,
+    /// which in virtual time takes no time to wait for, or at once.
     pub async fn build(
         scenario: Scenario,
         policies: &PolicySet,
         clock: Clock,
         seed: u64,
         timeline: Timeline,
+        begins: Option<Timestamp>,
     ) -> Result<Self, StageError> {
         let mut node_of = BTreeMap::new();
         let (mut vms, mut machines) = (Vec::new(), Vec::new());
@@ -111,16 +110,22 @@ impl Stage {
             machines.push(machine(pool, number, &vm));
             vms.push(vm);
         }
-        let settings = Settings { seed, ..Settings::default() };
+        let settings = Settings { seed: of(seed, "azure"), ..Settings::default() };
         let azure = Mock::new(mock_imds::Scenario::new(vms).settings(settings), clock);
-        let server = ApiServer::new(clock, seed);
+        let server = ApiServer::new(clock, of(seed, "kubernetes"));
         let nodes = node_of.iter().map(|(vm, node)| (node.clone(), vm.clone()));
         let checker = Checker::new(policies.clone(), azure.clone(), timeline.clone(), nodes);
         let kubelets = Kubelets::new(&server);
         let controllers = controllers::start(&server);
         let weather = Weather { faults: scenario.chance.api_faults, latency: scenario.chance.latency.0 };
-        let lines =
-            node_of.values().zip(seed..).map(|(node, seed)| (node.clone(), Lines::new(seed, weather))).collect();
+        let lines: BTreeMap<String, Lines> =
+            node_of.values().map(|node| (node.clone(), Lines::new(of(seed, node), weather))).collect();
+        for machine in machines {
+            kubelets.boot(machine)?;
+        }
+        let (tells, told) = (checker.clone(), timeline.clone());
+        kubelets.observe(Box::new(move |fate: &Fate| tell_fate(&tells, &told, fate)));
+        let machines = Machines::new(kubelets, lines.clone(), checker.clone());
         let mut stage = Self {
             began: clock.now().wall,
             scenario,
@@ -130,14 +135,15 @@ impl Stage {
             azure,
             timeline,
             checker,
-            kubelets,
+            machines: Mutex::new(machines),
             _controllers: controllers,
             lines,
             node_of,
         };
-        stage.furnish(machines).await?;
-        // In virtual time the story begins when the scenario says; in real time that is long ago.
-        stage.clock.sleep(stage.clock.now().until(stage.scenario.begins)).await;
+        stage.furnish().await?;
+        if let Some(begins) = begins {
+            stage.clock.sleep(stage.clock.now().until(begins)).await;
+        }
         stage.look_on();
         stage.began = stage.clock.now().wall;
         Ok(stage)
@@ -158,10 +164,7 @@ impl Stage {
         self.lines.get(node)
     }
 
-    async fn furnish(&self, machines: Vec<MachineSpec>) -> Result<(), StageError> {
-        for machine in machines {
-            self.kubelets.boot(machine)?;
-        }
+    async fn furnish(&self) -> Result<(), StageError> {
         let actor = Actor::new("scenario");
         let agents = daemon_set(lives::DAEMON_SET);
         self.server.create(&actor, DAEMON_SETS, lives::NAMESPACE, agents)?;
@@ -267,8 +270,6 @@ impl Stage {
         }));
         let (checker, clock) = (self.checker.clone(), self.clock);
         self.server.observe_requests(Box::new(move |request| checker.see_request(request, clock.now().wall)));
-        let (checker, timeline) = (self.checker.clone(), self.timeline.clone());
-        self.kubelets.observe(Box::new(move |fate: &Fate| tell_fate(&checker, &timeline, fate)));
     }
 
     /// Shows the checker what is there already.
@@ -310,37 +311,62 @@ impl Stage {
     pub async fn play(&self, rests_within: Duration) -> Result<Verdict, StageError> {
         let began = self.clock.now().monotonic;
         let mut steps = self.scenario.steps.clone();
-        steps.extend(chance::draw(&self.scenario, self.seed));
+        steps.extend(chance::draw(&self.scenario, of(self.seed, "chance")));
         steps.sort_by_key(|(at, _)| *at);
         let mut steps = steps.into_iter().peekable();
         let mut news = AzureNews::new(self.timeline.clone(), self.azure.clone(), self.node_of.clone());
-        let working = Arc::new(Mutex::new(Vec::new()));
         loop {
-            for (event, phase) in news.see() {
-                self.strike(&event, phase, &working);
-            }
-            let next = steps.peek().map_or(self.scenario.lasts, |(at, _)| *at).min(self.scenario.lasts);
-            tokio::select! {
-                biased;
-                () = self.clock.sleep_until(began + next) => {
-                    if next >= self.scenario.lasts {
-                        break;
-                    }
-                    if let Some((_, act)) = steps.next() {
-                        self.act(act, &working).await?;
-                    }
+            self.catch_up(&mut news);
+            let step = steps.peek().map_or(self.scenario.lasts, |(at, _)| *at).min(self.scenario.lasts);
+            let step_at = began + step;
+            if self.clock.now().monotonic >= step_at {
+                match steps.next().filter(|_| step < self.scenario.lasts) {
+                    Some((_, act)) => self.act(act).await?,
+                    None => break,
                 }
-                () = self.azure.changed() => {}
+                continue;
             }
-            self.timeline.flush(self.clock.now().wall);
+            self.wait_until(step_at).await;
         }
-        self.come_to_rest(&mut news, &working, rests_within).await?;
+        self.come_to_rest(&mut news, rests_within).await?;
         let mut verdict = self.checker.close(self.clock.now().wall);
         verdict.judge(&self.scenario.expected);
         Ok(verdict)
     }
 
-    async fn come_to_rest(&self, news: &mut AzureNews, working: &Working, within: Duration) -> Result<(), StageError> {
+    /// Takes in what has happened, and does what is due.
+    fn catch_up(&self, news: &mut AzureNews) {
+        let now = self.clock.now();
+        self.machines().go_on(now.monotonic, now.wall);
+        for (event, phase) in news.see() {
+            self.checker.see_event(&event);
+            match phase {
+                Some(Phase::Scheduled) => self.checker.count_event(),
+                Some(Phase::Started) => self.strike(&event),
+                _ => {}
+            }
+        }
+        self.checker.tick(now.wall);
+        self.timeline.flush(now.wall);
+    }
+
+    /// Waits until Azure or a machine does something, or until that time.
+    async fn wait_until(&self, at: Monotonic) {
+        let tick = self.clock.now().monotonic + TICK;
+        let due = self.machines().next().into_iter().chain([at, tick]).min().unwrap_or(tick);
+        tokio::select! {
+            biased;
+            () = self.azure.changed() => {}
+            () = self.clock.sleep_until(due) => {}
+        }
+    }
+
+    fn machines(&self) -> MutexGuard<'_, Machines> {
+        // A step of a machine is complete or has not begun when a panic strikes.
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn come_to_rest(&self, news: &mut AzureNews, within: Duration) -> Result<(), StageError> {
         let ended = self.clock.now();
         self.tell(None, Who::Fault, "the story is told; faults and events end, and all comes to rest");
         for lines in self.lines.values() {
@@ -356,21 +382,18 @@ impl Stage {
         for node in self.lines.keys() {
             self.annotate(node, None).await;
         }
+        self.machines().switch_all_on(ended.monotonic);
         self.checker.stir(ended.wall);
-        while self.clock.now().monotonic < ended.monotonic + within {
-            for (event, phase) in news.see() {
-                self.strike(&event, phase, working);
-            }
-            tokio::select! {
-                biased;
-                () = self.clock.sleep(Duration::from_secs(1)) => {}
-                () = self.azure.changed() => {}
-            }
-            self.timeline.flush(self.clock.now().wall);
+        // Machines may be away for longer than that.
+        let patience = ended.monotonic + within.max(self.scenario.away + within);
+        while self.clock.now().monotonic < patience {
+            self.catch_up(news);
             if self.is_at_rest() {
                 break;
             }
+            self.wait_until(self.clock.now().monotonic + Duration::from_secs(1)).await;
         }
+        self.catch_up(news);
         Ok(())
     }
 
@@ -387,14 +410,14 @@ impl Stage {
         self.timeline.add(Row { at, node, who, tone: Tone::Quiet, text: text.into() });
     }
 
-    /// Does one step of the scenario.
-    async fn act(&self, act: Act, working: &Working) -> Result<(), StageError> {
+    /// Does one step of the scenario. What is over or gone by then takes no harm, which is no mistake of the scenario.
+    async fn act(&self, act: Act) -> Result<(), StageError> {
+        let now = self.clock.now();
         match act {
             // Azure announces nothing for a machine that is no more.
             Act::Publish(spec) if spec.vms().iter().all(|vm| self.is_gone(&vm.value)) => {}
             Act::Publish(spec) => drop(self.azure.inject(spec)?),
-            Act::Change(name, to) => drop(self.azure.change(name, &to)?),
-            // It may be over by now, which is no mistake of the scenario.
+            Act::Change(name, to) => drop(self.azure.change(name, &to)),
             Act::Cancel(name) => drop(self.azure.cancel(name)),
             Act::Start(name) => drop(self.azure.start(name)),
             Act::Finish(name) => drop(self.azure.finish(name)),
@@ -416,29 +439,19 @@ impl Stage {
                 }
             }
             Act::PowerOff(node) => {
-                self.tell(Some(&node), Who::Fault, "the machine loses its power");
-                self.power(&node, false)?;
+                self.tell(Some(&node), Who::Fault, "the machine is switched off");
+                self.machines().switch_off(&node, now.wall);
             }
-            Act::PowerOn(node) => self.power(&node, true)?,
-            Act::ApiServerAway(time) => self.api_server_away(time, working),
+            Act::PowerOn(node) => {
+                self.tell(Some(&node), Who::Fault, "the machine is switched on");
+                self.machines().switch_on(&node, now.monotonic);
+            }
+            Act::ApiServerAway(time) => {
+                self.tell(None, Who::Fault, format!("the API server answers no agent for {}", spoken(time)));
+                self.machines().cut_off(time, now.monotonic);
+            }
         }
         Ok(())
-    }
-
-    fn api_server_away(&self, time: Duration, working: &Working) {
-        self.tell(None, Who::Fault, format!("the API server answers no agent for {}", domain::time::spoken(time)));
-        let lines: Vec<Lines> = self.lines.values().cloned().collect();
-        for lines in &lines {
-            lines.cut_off(true);
-        }
-        let (clock, checker) = (self.clock, self.checker.clone());
-        spawn(working, async move {
-            clock.sleep(time).await;
-            for lines in &lines {
-                lines.cut_off(false);
-            }
-            checker.stir(clock.now().wall);
-        });
     }
 
     async fn cordon(&self, node: &str, cordon: bool) {
@@ -461,70 +474,35 @@ impl Stage {
         }
     }
 
-    fn power(&self, node: &str, on: bool) -> Result<(), StageError> {
-        if on {
-            self.kubelets.power_on(node)?;
-        } else {
-            self.kubelets.power_off(node)?;
-        }
-        if let Some(lines) = self.lines.get(node) {
-            lines.power(on);
-        }
-        Ok(())
-    }
-
     /// Whether the machine is no more.
     fn is_gone(&self, vm: &str) -> bool {
-        let lines = self.node_of.get(vm).and_then(|node| self.lines.get(node));
-        lines.is_some_and(Lines::is_gone)
+        self.node_of.get(vm).is_none_or(|node| self.machines().is_gone(node))
     }
 
-    /// What an event does to its machines. One that is gone already takes no harm.
-    fn strike(&self, event: &mock_imds::Event, phase: Phase, working: &Working) {
-        if phase != Phase::Started {
-            return;
-        }
-        for vm in event.vms.iter().filter(|vm| !self.is_gone(vm)) {
-            let Some((node, lines)) = self.node_of.get(vm).and_then(|node| Some((node, self.lines.get(node)?))) else {
-                continue;
-            };
-            let (lines, clock) = (lines.clone(), self.clock);
+    /// What an event does to its machines when it starts.
+    fn strike(&self, event: &mock_imds::Event) {
+        let now = self.clock.now();
+        for node in event.vms.iter().filter_map(|vm| self.node_of.get(vm)) {
+            let mut machines = self.machines();
             match &event.kind {
                 EventType::Freeze => {
                     let seconds = u64::try_from(event.duration_in_seconds).ok().filter(|seconds| *seconds > 0);
-                    let pause = seconds.map_or(FREEZE_TAKES, Duration::from_secs);
-                    drop(self.kubelets.freeze(node, pause));
-                    lines.freeze(true);
-                    spawn(working, async move {
-                        clock.sleep(pause).await;
-                        lines.freeze(false);
-                    });
+                    machines.freeze(node, seconds.map_or(FREEZE_TAKES, Duration::from_secs), now.monotonic);
                 }
-                EventType::Preempt | EventType::Terminate => {
-                    lines.demolish();
-                    drop(self.kubelets.delete(node, NODE_GOES_AFTER));
+                EventType::Preempt | EventType::Terminate => machines.demolish(node, now.wall),
+                EventType::Reboot | EventType::Redeploy => {
+                    machines.reboot(node, self.scenario.away, (now.monotonic, now.wall));
                 }
-                EventType::Reboot | EventType::Redeploy | EventType::Other(_) => {
-                    let away = self.scenario.away;
-                    lines.power(false);
-                    drop(self.kubelets.reboot(node, away, Shutdown::Announced));
-                    spawn(working, async move {
-                        clock.sleep(away + AGENT_STARTS_AFTER).await;
-                        lines.power(true);
-                    });
-                }
+                // What an unknown kind of event does, nobody knows.
+                EventType::Other(_) => {}
             }
         }
     }
 }
 
-/// What is under way and ends with the stage.
-type Working = Arc<Mutex<Vec<AbortOnDropHandle<()>>>>;
-
-fn spawn(working: &Working, work: impl Future<Output = ()> + Send + 'static) {
-    let mut working = working.lock().unwrap_or_else(PoisonError::into_inner);
-    working.retain(|task| !task.is_finished());
-    working.push(AbortOnDropHandle::new(tokio::spawn(work)));
+/// The seed of one part of the world, so that no two parts draw the same.
+fn of(seed: u64, part: &str) -> u64 {
+    fingerprint(&format!("{seed}/{part}"))
 }
 
 /// A machine of a pool, labelled as AKS does it.

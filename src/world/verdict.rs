@@ -10,8 +10,8 @@ use super::scenario::Expectation;
 pub struct Verdict {
     /// Scheduled events that Azure published.
     pub events: u64,
-    /// Nodes on which a drain began.
-    pub nodes_drained: u64,
+    /// Drains that began.
+    pub drains_begun: u64,
     /// Drains that left nothing behind.
     pub drained: u64,
     /// Drains that ended with pods left.
@@ -22,7 +22,7 @@ pub struct Verdict {
     pub evicted: u64,
     /// Evictions that it refused, budgets mostly.
     pub evictions_refused: u64,
-    /// Pods deleted past their budget.
+    /// Pods deleted without asking their budget.
     pub deleted: u64,
     /// Pods that ran until their grace was over.
     pub killed_at_the_end_of_grace: u64,
@@ -64,7 +64,7 @@ impl Verdict {
             ("givenBack", self.given_back),
             ("killedAtTheEndOfGrace", self.killed_at_the_end_of_grace),
             ("lostWithoutNotice", self.lost_without_notice),
-            ("nodesDrained", self.nodes_drained),
+            ("drainsBegun", self.drains_begun),
             ("secondsBelowBudget", self.seconds_below_budget),
         ]
     }
@@ -95,12 +95,13 @@ impl Verdict {
     pub fn lines(&self) -> Vec<(String, &'static str)> {
         let rows = [
             (self.events, "scheduled events"),
-            (self.nodes_drained, "nodes drained"),
-            (self.drains_cut_short, "of these with pods left at the deadline"),
+            (self.drains_begun, "drains begun"),
+            (self.drained, "drains that left nothing behind"),
+            (self.drains_cut_short, "drains that ended with pods left"),
             (self.given_back, "nodes given back"),
             (self.evicted, "pods evicted"),
             (self.evictions_refused, "evictions refused and asked for again"),
-            (self.deleted, "pods deleted past their budget"),
+            (self.deleted, "pods deleted without asking their budget"),
             (self.killed_at_the_end_of_grace, "pods killed at the end of their grace"),
             (self.lost_without_notice, "pods lost without notice"),
             (self.budgets_broken, "times a budget had too few pods"),

@@ -11,11 +11,15 @@ pub(crate) fn scripts() -> Vec<Test> {
     scripts![
         a_custom_resource_has_spec_and_status_apart,
         a_finalizer_keeps_a_custom_resource,
-        a_definition_comes_and_goes
+        a_custom_resource_is_as_its_schema_says,
+        a_definition_comes_and_goes,
     ]
 }
 
 const SHOWN: [&str; 2] = ["/spec", "/status"];
+
+/// Of a refusal for a schema. The server also says which further rules it did not look at.
+const CAUSES: [&str; 4] = ["/reason", "/details/name", "/details/causes/0/reason", "/details/causes/0/field"];
 
 /// The group differs by side, because a definition belongs to the whole cluster.
 fn group(side: &Side) -> String {
@@ -38,7 +42,15 @@ fn definition(side: &Side) -> Value {
                     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
                 ],
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "properties": {"nodeName": {"type": "string"}, "attempts": {"type": "integer"}}},
+                    "spec": {"type": "object", "required": ["nodeName"], "properties": {
+                        "nodeName": {"type": "string"},
+                        "attempts": {"type": "integer"},
+                        "mode": {"type": "string", "enum": ["Careful", "Quick"]},
+                        "steps": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+                        "notes": {"type": "object", "additionalProperties": {"type": "string"}},
+                        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                        "share": {"x-kubernetes-int-or-string": true},
+                    }},
                     "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
                 }}},
             }],
@@ -112,7 +124,7 @@ async fn a_custom_resource_has_spec_and_status_apart(side: Side) -> Outcome {
     let unknown = json!({"spec": {"unknown": 1}});
     ask(200, "an unknown field is left out").patch(PatchKind::Merge, &path, &unknown).await?;
     let wrong = json!({"spec": {"attempts": "many"}});
-    ask(422, "a field of the wrong type").only(&["/reason"]).patch(PatchKind::Merge, &path, &wrong).await?;
+    ask(422, "a field of the wrong type").patch(PatchKind::Merge, &path, &wrong).await?;
     ask(200, "read").get(&path).await?;
     ask(200, "listed").get(&repairs(&side)).await?;
     ask(404, "one that is not there").get(&format!("{}/none", repairs(&side))).await?;
@@ -126,6 +138,46 @@ async fn a_custom_resource_has_spec_and_status_apart(side: Side) -> Outcome {
     ask(200, "deleted").delete(&path, &Value::Null).await?;
     watch.events("its end", 1).await?;
     ask(404, "gone").get(&path).await?;
+    undefine(&side).await
+}
+
+async fn a_custom_resource_is_as_its_schema_says(side: Side) -> Outcome {
+    define(&side).await?;
+    let ask = |code: u16, label: &str| -> Ask<'_> { side.ask(code, label).showing(&SHOWN[..1]) };
+    let mut full = repair(&side, "full");
+    full["spec"]["mode"] = json!("Quick");
+    full["spec"]["steps"] = json!([{"name": "one"}, {"name": "two", "unknown": 1}]);
+    full["spec"]["notes"] = json!({"any": "text"});
+    full["spec"]["free"] = json!({"any": {"thing": [1]}});
+    full["spec"]["share"] = json!("25%");
+    full["more"] = json!({"a": 1});
+    ask(201, "what is not in the schema is left out").post(&repairs(&side), &full).await?;
+    full["metadata"]["name"] = json!("quiet");
+    let quiet = format!("{}?fieldValidation=Ignore", repairs(&side));
+    ask(201, "in silence, if that is wanted").post(&quiet, &full).await?;
+    full["metadata"]["name"] = json!("strict");
+    let strict = format!("{}?fieldValidation=Strict", repairs(&side));
+    ask(400, "or refused").only(&["/reason", "/message"]).post(&strict, &full).await?;
+    let (path, unknown) = (format!("{}/full", repairs(&side)), json!({"spec": {"unknown": 1}}));
+    let strict = format!("{path}?fieldValidation=Strict");
+    ask(422, "also in a patch").only(&CAUSES).patch(PatchKind::Merge, &strict, &unknown).await?;
+    for (label, spec) in [
+        ("a number for a text", json!({"nodeName": 5})),
+        ("a text for a number", json!({"nodeName": "n", "attempts": "5"})),
+        ("a fraction for a whole number", json!({"nodeName": "n", "attempts": 1.5})),
+        ("one of the words", json!({"nodeName": "n", "mode": "Wild"})),
+        ("a required field", json!({"attempts": 1})),
+        ("a list of objects", json!({"nodeName": "n", "steps": ["one"]})),
+        ("in a map", json!({"nodeName": "n", "notes": {"a": 1}})),
+        ("neither number nor text", json!({"nodeName": "n", "share": []})),
+        ("an object", json!("n")),
+    ] {
+        let mut wrong = repair(&side, "wrong");
+        wrong["spec"] = spec;
+        ask(422, label).only(&CAUSES).post(&repairs(&side), &wrong).await?;
+    }
+    let wrong = json!({"status": {"phase": 1}});
+    ask(422, "a status").only(&CAUSES).patch(PatchKind::Merge, &format!("{path}/status"), &wrong).await?;
     undefine(&side).await
 }
 

@@ -15,7 +15,6 @@ const SERVED: [(&str, &[&str]); 6] = [
     (
         "/api/v1",
         &[
-            "bindings",
             "events",
             "namespaces",
             "namespaces/status",

@@ -7,7 +7,7 @@ use control_plane::harness::Test;
 use serde_json::{Value, json};
 
 use crate::scripts;
-use crate::side::{Outcome, Side};
+use crate::side::{Outcome, Side, budget_object, running_status};
 
 pub(crate) fn scripts() -> Vec<Test> {
     let scripts = scripts![
@@ -17,6 +17,9 @@ pub(crate) fn scripts() -> Vec<Test> {
         kubectl_scales_and_deletes,
         kubectl_creates_things,
         kubectl_describes,
+        kubectl_reads_files,
+        kubectl_follows_what_happens,
+        kubectl_waits_for_a_rollout,
     ];
     scripts.into_iter().map(|test| test.limit(Duration::from_secs(150))).collect()
 }
@@ -229,5 +232,89 @@ async fn kubectl_describes(side: Side) -> Outcome {
     side.fact("the budget", lines(&budget, &words));
     side.kubectl(0, "events", &["get", "events", "--field-selector", "reason=Drained"]).await?;
     side.kubectl(0, "events of a pod", &["events", "--for", "pod/pod"]).await?;
+    Ok(())
+}
+
+async fn kubectl_reads_files(side: Side) -> Outcome {
+    side.node("a").await?;
+    let pod = side.file("pod.json", &side.pod_object("pod", "pod", Some("a")))?;
+    side.kubectl(0, "a file is created", &["create", "-f", &pod]).await?;
+    side.kubectl(1, "once", &["create", "-f", &pod]).await?;
+    side.change(&side.core("pods/pod/status"), &running_status(true)).await?;
+    side.kubectl(0, "deleted with a grace", &["delete", "pod", "pod", "--grace-period=7", "--wait=false"]).await?;
+    side.ask(200, "its grace").only(&["/metadata/deletionGracePeriodSeconds"]).get(&side.pod_path("pod")).await?;
+    side.kubectl(1, "its name is taken", &["create", "-f", &pod]).await?;
+    side.kubectl(0, "and by file", &["delete", "-f", &pod, "--grace-period=1", "--wait=false"]).await?;
+    side.ask(200, "its grace").only(&["/metadata/deletionGracePeriodSeconds"]).get(&side.pod_path("pod")).await?;
+
+    let mut budget = budget_object("web", "web", json!({"minAvailable": 1}));
+    let applied = side.file("budget.json", &budget)?;
+    side.kubectl(0, "applied", &["apply", "-f", &applied]).await?;
+    side.until_counted("web", 0, 0).await?;
+    let shown = ["/spec"];
+    let first = side.ask(200, "what came of it").showing(&shown).get(&side.budget_path("web")).await?;
+    side.kubectl(0, "once more", &["apply", "-f", &applied]).await?;
+    let again = side.ask(200, "is as it was").showing(&shown).get(&side.budget_path("web")).await?;
+    side.holds("same version", first.version() == again.version());
+    budget["spec"] = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}});
+    budget["metadata"]["labels"] = json!({"tier": "front"});
+    let applied = side.file("other-budget.json", &budget)?;
+    side.kubectl(0, "changed", &["apply", "-f", &applied]).await?;
+    side.ask(200, "what is no longer in the file is gone").showing(&shown).get(&side.budget_path("web")).await?;
+    let workload = side.file("workload.json", &pods(&side, "Deployment", "web", 0))?;
+    side.kubectl(0, "a deployment", &["apply", "-f", &workload]).await?;
+    side.kubectl(
+        0,
+        "scaled by its file",
+        &["apply", "-f", &side.file("scaled.json", &pods(&side, "Deployment", "web", 1))?],
+    )
+    .await?;
+    let deployment = side.group("apps/v1", "deployments/web");
+    side.ask(200, "its scale").only(&["/spec/replicas", "/metadata/generation"]).get(&deployment).await?;
+    side.kubectl(0, "all is deleted", &["delete", "-f", &applied, "-f", &workload]).await?;
+    Ok(())
+}
+
+async fn kubectl_follows_what_happens(side: Side) -> Outcome {
+    side.node("a").await?;
+    side.running_pod("one", "web", "a").await?;
+    let mut pods = side.kubectl_follows(&["get", "pods", "-w"]).await?;
+    pods.lines("what is there", 2).await?;
+    let ours = format!("{NAMESPACE_LABEL}={}", side.ns());
+    let mut nodes = side.kubectl_follows(&["get", "nodes", "-w", "-l", &ours]).await?;
+    nodes.lines("the node", 2).await?;
+    side.running_pod("two", "web", "a").await?;
+    pods.lines("one more comes and runs", 2).await?;
+    side.make(http::Method::DELETE, &side.pod_path("one"), &Value::Null).await?;
+    pods.lines("one is told to end", 1).await?;
+    side.make(http::Method::DELETE, &side.pod_path("one"), &json!({"gracePeriodSeconds": 0})).await?;
+    pods.lines("and has ended", 2).await?;
+    side.change(&side.node_path("a"), &json!({"spec": {"unschedulable": true}})).await?;
+    nodes.lines("cordoned, and the taint that follows", 2).await?;
+    Ok(())
+}
+
+async fn kubectl_waits_for_a_rollout(side: Side) -> Outcome {
+    side.create(&side.group("apps/v1", "deployments"), &pods(&side, "Deployment", "web", 2)).await?;
+    let deployment = side.group("apps/v1", "deployments/web");
+    let is_seen = |deployment: &Value| deployment["status"]["updatedReplicas"] == 2;
+    side.until("its pods are made", &deployment, is_seen).await?;
+    side.kubectl(1, "nothing runs", &["rollout", "status", "deployment/web", "--timeout=2s"]).await?;
+    side.kubectl(0, "a look", &["rollout", "status", "deployment/web", "--watch=false"]).await?;
+    let _kubelet = side.kubelet("a").await?;
+    until_ready(&side, "web", 2).await?;
+    let is_available = |deployment: &Value| deployment["status"]["availableReplicas"] == 2;
+    side.until("available", &deployment, is_available).await?;
+    side.kubectl(0, "done", &["rollout", "status", "deployment/web", "--timeout=20s"]).await?;
+    let mut set = pods(&side, "StatefulSet", "db", 1);
+    set["spec"]["serviceName"] = json!("db");
+    side.create(&side.group("apps/v1", "statefulsets"), &set).await?;
+    side.create(&side.group("apps/v1", "daemonsets"), &pods(&side, "DaemonSet", "agent", 0)).await?;
+    for (app, path) in [("db", "statefulsets/db"), ("agent", "daemonsets/agent")] {
+        until_ready(&side, app, 1).await?;
+        let is_ready = |set: &Value| set["status"]["readyReplicas"] == 1 || set["status"]["numberAvailable"] == 1;
+        side.until("its controller knows", &side.group("apps/v1", path), is_ready).await?;
+        side.kubectl(0, "done too", &["rollout", "status", path, "--timeout=20s"]).await?;
+    }
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! Nodes: what the ways to write them do to taints, marks and conditions of others.
 
+use std::time::Duration;
+
 use control_plane::harness::Test;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::pods::in_query;
 use crate::scripts;
-use crate::side::{Outcome, PatchKind, Side, ready_node_status};
+use crate::side::{Outcome, PatchKind, Side, ready_node_status, text};
 
 pub(crate) fn scripts() -> Vec<Test> {
     scripts![
@@ -18,7 +20,15 @@ pub(crate) fn scripts() -> Vec<Test> {
         conditions_are_merged_by_type,
         a_status_is_no_way_to_the_spec,
         nodes_are_selected_and_deleted,
+        a_node_that_reboots_is_out_of_use_meanwhile,
     ]
+}
+
+/// Scripts that wait for most of a minute: it takes 50 s until a kubelet counts as silent, and up to 5 s until that is
+/// noticed.
+pub(crate) fn slow_scripts() -> Vec<Test> {
+    let scripts = scripts![a_node_that_falls_silent_is_given_up_and_taken_back];
+    scripts.into_iter().map(|test| test.limit(Duration::from_secs(240))).collect()
 }
 
 /// Of a refusal whose message shows the server's inside.
@@ -328,5 +338,83 @@ async fn nodes_are_selected_and_deleted(side: Side) -> Outcome {
     side.ask(409, "another UID").delete(&side.node_path("b"), &foreign).await?;
     let all = side.ask(200, "all that are left").only(&names);
     all.delete(&format!("/api/v1/nodes?labelSelector={ours}"), &Value::Null).await?;
+    Ok(())
+}
+
+/// What others make of a node whose kubelet does not answer.
+const HEALTH: [&str; 6] = [
+    "/status/conditions/*/type",
+    "/status/conditions/*/status",
+    "/status/conditions/*/reason",
+    "/status/conditions/*/message",
+    "/spec/taints/*/key",
+    "/spec/taints/*/effect",
+];
+
+fn has_taint(node: &Value, key: &str, effect: &str) -> bool {
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    taints.into_iter().any(|taint| taint["key"] == key && taint["effect"] == effect)
+}
+
+fn is_free(node: &Value) -> bool {
+    node["metadata"].is_object() && node["spec"]["taints"].is_null()
+}
+
+/// A pod on node `a` that its kubelet has started.
+async fn started_pod(side: &Side) -> Outcome {
+    side.create(&side.core("pods"), &side.pod_object("pod", "pod", Some("a"))).await?;
+    side.until("the pod runs", &side.pod_path("pod"), |pod| pod["status"]["phase"] == "Running").await.map(drop)
+}
+
+async fn a_node_that_falls_silent_is_given_up_and_taken_back(side: Side) -> Outcome {
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let kubelet = side.kubelet("a").await?;
+    // As long as one is well, the fault is not taken to be the controller's own.
+    let _other = side.kubelet("b").await?;
+    started_pod(&side).await?;
+    let path = side.node_path("a");
+    let node = side.ask(200, "all is well").only(&HEALTH).get(&path).await?;
+    let from = node.version();
+    side.name(&format!("resourceVersion={from}"), "resourceVersion=<version>");
+    let selector = in_query(&format!("metadata.name={}", side.node_name("a")));
+    let watch = side.ask(200, "a watch of the node").only(&HEALTH);
+    let mut watch = watch
+        .watch(&format!("/api/v1/nodes?fieldSelector={selector}&watch=true&resourceVersion={from}&timeoutSeconds=230"))
+        .await?;
+    kubelet.stop_heartbeats();
+    let is_given_up = |node: &Value| has_taint(node, "node.kubernetes.io/unreachable", "NoExecute");
+    side.until_within(PATIENCE, "the node is given up", &path, is_given_up).await?;
+    watch.events("what is known of it, then no more pods, then no pods", 3).await?;
+    side.ask(200, "the node").only(&HEALTH).get(&path).await?.pin(json!({
+        "/spec/taints/*/key": ["node.kubernetes.io/unreachable", "node.kubernetes.io/unreachable"],
+        "/spec/taints/*/effect": ["NoSchedule", "NoExecute"],
+    }));
+    let ready = ["/metadata/deletionTimestamp", "/status/phase", "/status/conditions/*/type"];
+    side.ask(200, "its pod stays some minutes").only(&ready).get(&side.pod_path("pod")).await?;
+    kubelet.resume_heartbeats().await?;
+    side.until("the node is taken back", &path, is_free).await?;
+    watch.events("Ready, then the taints go one after the other", 3).await?;
+    side.ask(200, "the node").only(&HEALTH).get(&path).await?;
+    Ok(())
+}
+
+async fn a_node_that_reboots_is_out_of_use_meanwhile(side: Side) -> Outcome {
+    let kubelet = side.kubelet("a").await?;
+    let _other = side.kubelet("b").await?;
+    started_pod(&side).await?;
+    let path = side.node_path("a");
+    let boot = text(&side.read(&path).await?, "/status/nodeInfo/bootID");
+    kubelet.post_not_ready("node is shutting down").await?;
+    let is_out = |node: &Value| {
+        ["NoSchedule", "NoExecute"].iter().all(|effect| has_taint(node, "node.kubernetes.io/not-ready", effect))
+    };
+    side.until("the node is out of use", &path, is_out).await?;
+    side.ask(200, "while it is down").only(&HEALTH).get(&path).await?;
+    kubelet.power_off();
+    kubelet.power_on().await?;
+    side.until("the node is in use again", &path, is_free).await?;
+    let node = side.ask(200, "after it").only(&HEALTH).get(&path).await?;
+    side.holds("it has another boot id", node.text("/status/nodeInfo/bootID") != boot);
+    side.ask(200, "its pod").only(&["/metadata/deletionTimestamp", "/status/phase"]).get(&side.pod_path("pod")).await?;
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! One API server under comparison, with a namespace of its own, and the requests that scripts make there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Output;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,8 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use crate::transcript::{Recorded, Show, Transcript, is_age};
@@ -211,7 +215,8 @@ impl Side {
         }
     }
 
-    async fn until_within(
+    /// The same within another time than what is usual.
+    pub(crate) async fn until_within(
         &self,
         limit: Duration,
         goal: &str,
@@ -267,6 +272,8 @@ impl Side {
     pub(crate) async fn kubelet(&self, name: &str) -> Outcome<Kubelet> {
         let node = NodeSpec::new(&self.node_name(name))
             .label(NAMESPACE_LABEL, self.ns())
+            // The nodes of other scripts are not to set the pace at which these are tainted.
+            .label("topology.kubernetes.io/zone", self.ns())
             .annotation("node.alpha.kubernetes.io/ttl", "0");
         let kubelet = Kubelet::start(&self.0.client, node).await?;
         let is_untainted = |node: &Value| node["metadata"].is_object() && node["spec"]["taints"].is_null();
@@ -362,18 +369,68 @@ impl Side {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Starts a kubectl that goes on by itself, and ends when what is returned is dropped.
+    pub(crate) async fn kubectl_follows(&self, arguments: &[&str]) -> Outcome<Follower> {
+        let mut child = self.kubectl_command(arguments).await?.stdout(Stdio::piped()).spawn()?;
+        let printed = child.stdout.take().ok_or("kubectl prints nothing")?.into_owned_fd()?;
+        let (sender, lines) = mpsc::unbounded_channel();
+        // It ends with kubectl.
+        tokio::task::spawn_blocking(move || {
+            BufReader::new(File::from(printed)).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Ok(Follower { side: self.clone(), lines, _child: child })
+    }
+
+    /// A file for kubectl to read, shown by its name alone. Returns its path.
+    pub(crate) fn file(&self, name: &str, content: &Value) -> Outcome<String> {
+        let path = self.0.folder.path().join(name);
+        std::fs::write(&path, content.to_string())?;
+        let path = path.display().to_string();
+        self.name(&path, &format!("<{name}>"));
+        Ok(path)
+    }
+
     async fn run_kubectl(&self, arguments: &[&str]) -> Outcome<Output> {
+        Ok(self.kubectl_command(arguments).await?.output().await?)
+    }
+
+    async fn kubectl_command(&self, arguments: &[&str]) -> Outcome<Command> {
         let kubeconfig = self.0.folder.path().join("kubeconfig");
         if !kubeconfig.exists() {
             self.0.api_server.write_kubeconfig(&kubeconfig)?;
         }
         let binaries = tokio::task::spawn_blocking(Binaries::find_or_build).await??;
-        let output = Kubectl::new(&binaries, &kubeconfig)
-            .command(arguments)
-            .args(["--namespace", self.ns()])
-            .env("KUBECACHEDIR", self.0.folder.path().join("cache"))
-            .output();
-        Ok(output.await?)
+        let mut command = Kubectl::new(&binaries, &kubeconfig).command(arguments);
+        command.args(["--namespace", self.ns()]).env("KUBECACHEDIR", self.0.folder.path().join("cache"));
+        Ok(command)
+    }
+}
+
+/// A kubectl that prints as things happen.
+pub(crate) struct Follower {
+    side: Side,
+    lines: mpsc::UnboundedReceiver<String>,
+    /// Killed on drop.
+    _child: Child,
+}
+
+impl Follower {
+    /// Reads so many lines and records them, without the ages of things.
+    pub(crate) async fn lines(&mut self, label: &str, count: usize) -> Outcome {
+        let mut lines = Vec::new();
+        let read = timeout(SOON, async {
+            while lines.len() < count {
+                let Some(line) = self.lines.recv().await else { return };
+                lines.push(columns(&line));
+            }
+        });
+        let is_late = read.await.is_err();
+        if lines.len() < count {
+            let why = if is_late { format!("within {SOON:?}") } else { "before kubectl ended".to_owned() };
+            return Err(format!("{label}: not {count} lines {why}: {lines:?}").into());
+        }
+        self.side.fact(label, lines);
+        Ok(())
     }
 }
 

@@ -81,7 +81,11 @@ fn defined_by(definition: &Value) -> Vec<Kind> {
             namespaced: spec["scope"] == "Namespaced",
             status: if version["subresources"]["status"].is_object() { Status::Custom } else { Status::None },
             generation: true,
-            custom: Some(Custom { columns: columns_of(version), selectable: selectable_of(version) }),
+            custom: Some(Custom {
+                columns: columns_of(version),
+                selectable: selectable_of(version),
+                schema: version["schema"]["openAPIV3Schema"].clone(),
+            }),
         })
         .collect()
 }

@@ -9,7 +9,15 @@ use super::patch::Patch;
 use super::refusal::{Cause, Refusal};
 use super::service::Call;
 use super::store::Key;
-use super::{defaults, events};
+use super::{defaults, events, schema};
+
+/// The body is in no format that the server reads. The real one also reads YAML, of which callers must not be told another
+/// thing than there.
+pub(super) fn unknown_format() -> Refusal {
+    let message = "the body of the request was in an unknown format - accepted media types include: application/json, \
+                   application/yaml, application/vnd.kubernetes.protobuf";
+    Refusal::new(415, "UnsupportedMediaType", message)
+}
 
 fn unrecognized(call: &Call, what: &str, why: impl std::fmt::Display) -> Refusal {
     let body = String::from_utf8_lossy(&call.body);
@@ -20,11 +28,7 @@ fn unrecognized(call: &Call, what: &str, why: impl std::fmt::Display) -> Refusal
 /// Reads the body as an object of a kind and one of these versions.
 pub(super) fn decode(call: &Call, kind: &str, versions: &[&str]) -> Result<Value, Refusal> {
     if !matches!(call.content_type.split(';').next().unwrap_or_default().trim(), "" | "application/json") {
-        return Err(Refusal::new(
-            415,
-            "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: application/json",
-        ));
+        return Err(unknown_format());
     }
     let object: Value = serde_json::from_slice(&call.body).map_err(|error| {
         let why = if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
@@ -84,13 +88,19 @@ pub(super) fn decode_own(call: &Call) -> Result<Value, Refusal> {
     check_namespace(call, &object)?;
     events::unshow(kind, &mut object);
     defaults::drop_nulls(&mut object);
-    read(&kind.stored(), &mut object).map_err(|why| {
+    read(&kind.stored(), &mut object).and_then(|()| leave_out_unknown(call, &mut object)).map_err(|why| {
         Refusal::bad_request(format!(
             "{0} in version \"{1}\" cannot be handled as a {0}: {why}",
             kind.kind, kind.version
         ))
     })?;
     Ok(object)
+}
+
+/// Takes out of a custom resource what its definition does not name.
+pub(super) fn leave_out_unknown(call: &Call, object: &mut Value) -> Result<(), String> {
+    let Some(custom) = &call.kind.custom else { return Ok(()) };
+    call.judge_unknown_fields(&schema::prune(&custom.schema, object))
 }
 
 /// The namespace in a body is that of the path, or is not said.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::kinds::{
-    DAEMON_SETS, DEPLOYMENTS, Kind, NAMESPACES, PODS, REPLICA_SETS, SERVICE_ACCOUNTS, STATEFUL_SETS, Status,
+    CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, DEPLOYMENTS, Kind, NAMESPACES, PODS, REPLICA_SETS, SERVICE_ACCOUNTS,
+    STATEFUL_SETS, Status,
 };
 
 /// Groups that have no objects, only answers.
@@ -89,17 +90,20 @@ fn row(name: &str, singular: &str, namespaced: bool, kind: &str, verbs: &[&str])
 
 /// A kind and its subresources.
 fn rows(kind: &Kind) -> Vec<Value> {
-    const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-    let mut own = row(&kind.plural, &kind.singular, kind.namespaced, &kind.kind, &VERBS);
+    let mut verbs = vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let resource = kind.resource();
+    verbs.retain(|verb| resource != NAMESPACES || *verb != "deletecollection");
+    let mut own = row(&kind.plural, &kind.singular, kind.namespaced, &kind.kind, &verbs);
     if !kind.short_names.is_empty() {
         own["shortNames"] = json!(kind.short_names);
     }
-    let resource = kind.resource();
-    if matches!(
-        resource.as_str(),
-        PODS | DEPLOYMENTS | REPLICA_SETS | STATEFUL_SETS | DAEMON_SETS | "services" | "jobs.batch"
-    ) {
-        own["categories"] = json!(["all"]);
+    let category = match resource.as_str() {
+        PODS | DEPLOYMENTS | REPLICA_SETS | STATEFUL_SETS | DAEMON_SETS | "services" | "jobs.batch" => Some("all"),
+        CUSTOM_RESOURCE_DEFINITIONS => Some("api-extensions"),
+        _ => None,
+    };
+    if let Some(category) = category {
+        own["categories"] = json!([category]);
     }
     let mut rows = vec![own];
     let mut below = |name: &str, shown: &str, verbs: &[&str], of: Option<(&str, &str)>| {

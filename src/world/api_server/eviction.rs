@@ -65,7 +65,7 @@ impl From<Refusal> for Failure {
 }
 
 fn attempt_once(writing: &mut Writing<'_, '_>, kind: &Kind, key: &Key, deletion: &Deletion) -> Result<(), Failure> {
-    let pod = writing.existing(PODS, key)?;
+    let pod = writing.existing(kind, key)?;
     if needs_no_budget(&pod) {
         let evicted = mark_and_delete(writing, kind, key, deletion);
         // Who names a version means that one.
@@ -212,7 +212,7 @@ fn set_insufficient(status: &mut Value, now: &str) {
 fn mark_and_delete(writing: &mut Writing<'_, '_>, kind: &Kind, key: &Key, deletion: &Deletion) -> Result<(), Refusal> {
     let mut deletion = deletion.clone();
     if !writing.dry_run {
-        let pod = writing.existing(PODS, key)?;
+        let pod = writing.existing(kind, key)?;
         // Here an empty precondition is none; the deletion takes it for one that is never met.
         let is_named = |text: &String| !text.is_empty();
         let named = Deletion {

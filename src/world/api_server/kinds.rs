@@ -1,5 +1,7 @@
 //! The kinds of objects that are served: one row each.
 
+use super::refusal::Refusal;
+
 /// How an object's status is kept apart from the rest of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -43,6 +45,8 @@ pub struct Custom {
     pub columns: Vec<CustomColumn>,
     /// The paths, as in `spec.nodeName`, by which field selectors may select.
     pub selectable: Vec<String>,
+    /// Its `OpenAPI` schema, or null.
+    pub schema: serde_json::Value,
 }
 
 /// A column of `kubectl get`
@@ -92,6 +96,11 @@ impl Kind {
     /// The kind as it is called in refusals: `Pod`, `Lease.coordination.k8s.io`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
+    }
+
+    /// There is no such object.
+    pub(super) fn not_found(&self, name: &str) -> Refusal {
+        Refusal::not_found(&self.resource(), name)
     }
 
     /// `v1`, `apps/v1`.

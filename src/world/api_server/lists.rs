@@ -11,7 +11,7 @@ use super::paths::{Query, Target};
 use super::refusal::{Cause, Refusal};
 use super::selectors::{FieldSelector, LabelSelector};
 use super::service::Call;
-use super::store::Key;
+use super::store::{Key, Topic};
 
 /// For how long the server waits for a version that it has not reached yet.
 const WAIT_FOR_VERSION: Duration = Duration::from_secs(3);
@@ -49,6 +49,17 @@ impl Selection {
         key.is_none_or(|key| self.namespace.as_deref().is_none_or(|namespace| key.namespace == namespace))
             && (self.labels.is_empty() || self.labels.matches(&object["metadata"]["labels"]))
             && self.fields.matches(object)
+    }
+
+    /// What all selected objects have in common, of that by which changes are announced.
+    pub(super) fn topic(&self) -> Topic {
+        if let Some(name) = self.fields.wanted("metadata.name") {
+            Topic::Name(name.to_owned())
+        } else if let Some(node) = self.fields.wanted("spec.nodeName").filter(|node| !node.is_empty()) {
+            Topic::Node(node.to_owned())
+        } else {
+            Topic::Everything
+        }
     }
 
     fn is_everything(&self) -> bool {

@@ -3,7 +3,7 @@
 //! [`ApiServer`] has what the API machinery does to an object on its way into the store and out of it: versions,
 //! identities, defaults, the part that a subresource may change, graceful deletion. Controllers and kubelets of the world
 //! call it directly and are trusted to send sound objects; everybody else comes over HTTP, in process
-//! ([`ApiServer::service`]) or through a socket ([`ApiServer::router`]), where what they send is checked.
+//! ([`ApiServer::service`]) or through a socket ([`ApiServer::service_by_headers`]), where what they send is checked.
 //!
 //! It answers as kube-apiserver 1.36 does, as far as a node's maintenance and the everyday verbs of `kubectl` ask. Nobody
 //! is refused for who he is: there is no RBAC, and no admission beyond what is built in.
@@ -22,6 +22,7 @@ mod patch;
 mod paths;
 mod protobuf;
 pub mod refusal;
+mod schema;
 mod selectors;
 mod server;
 mod service;

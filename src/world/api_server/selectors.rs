@@ -280,6 +280,9 @@ impl FieldSelector {
     pub(super) fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|need| {
             let found = need.path.iter().try_fold(object, |value, name| value.get(name));
+            // An event of the new API has no source; its reporter is taken for it.
+            let has_none = found.is_none_or(|source| source == "") && need.path == ["source", "component"];
+            let found = if has_none { object.get("reportingComponent") } else { found };
             let is_so = match found {
                 Some(Value::String(text)) => *text == need.value,
                 Some(Value::Bool(truth)) => need.value == if *truth { "true" } else { "false" },
@@ -288,6 +291,12 @@ impl FieldSelector {
             };
             is_so == need.is
         })
+    }
+
+    /// The only value that a field of selected objects can have, if the selector says one.
+    pub(super) fn wanted(&self, path: &str) -> Option<&str> {
+        let need = self.0.iter().find(|need| need.is && need.path.iter().map(String::as_str).eq(path.split('.')))?;
+        Some(&need.value)
     }
 
     /// Whether it selects everything.

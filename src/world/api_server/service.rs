@@ -2,14 +2,13 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, USER_AGENT, WARNING};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -20,7 +19,7 @@ use super::paths::{Path, Query, Target};
 use super::refusal::Refusal;
 use super::store::{Actor, Key};
 use super::tables::View;
-use super::{ApiServer, discovery, protobuf, tokens, verbs};
+use super::{ApiServer, decoding, discovery, protobuf, tokens, verbs};
 
 /// A request and how it was answered, for whoever looks on.
 #[derive(Clone, Debug)]
@@ -53,8 +52,8 @@ impl ApiServer {
 
     /// The server for callers behind a socket. A token of a service account says who calls, else the first word of the
     /// user agent does, as in `kubectl`. Nobody is refused: there is no RBAC.
-    pub fn router(&self) -> Router {
-        Router::new().fallback_service(Service { server: self.clone(), actor: None })
+    pub fn service_by_headers(&self) -> Service {
+        Service { server: self.clone(), actor: None }
     }
 
     /// Looks on at every request from now on. The observer must not call the server.
@@ -122,12 +121,40 @@ pub(super) struct Call {
     pub(super) view: View,
     pub(super) content_type: String,
     pub(super) body: Bytes,
+    /// What the caller is told in headers if all goes well.
+    pub(super) warnings: Mutex<Vec<String>>,
 }
 
 impl Call {
     /// The object that is meant; its name is empty where the path has none.
     pub(super) fn key(&self) -> Key {
         Key::new(&self.target.namespace, self.target.name.as_deref().unwrap_or_default())
+    }
+
+    /// What comes of fields in the body that the kind does not have: a warning, a refusal or nothing, as the caller wishes
+    /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>). The error is what the real server
+    /// says.
+    pub(super) fn judge_unknown_fields(&self, fields: &[String]) -> Result<(), String> {
+        let said = fields.iter().map(|field| format!("unknown field \"{field}\""));
+        match self.query.get("fieldValidation") {
+            Some("Ignore") => {}
+            Some("Strict") if !fields.is_empty() => {
+                return Err(format!("strict decoding error: {}", said.collect::<Vec<_>>().join(", ")));
+            }
+            _ => self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(said),
+        }
+        Ok(())
+    }
+
+    /// The answer with the warnings in its headers.
+    fn with_warnings(&self, mut answer: Response<Body>) -> Response<Body> {
+        for warning in self.warnings.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // 299: a miscellaneous persistent warning (<https://www.rfc-editor.org/rfc/rfc7234#section-5.5.7>).
+            if let Ok(value) = HeaderValue::try_from(format!("299 - {}", Value::from(warning))) {
+                answer.headers_mut().append(WARNING, value);
+            }
+        }
+        answer
     }
 }
 
@@ -169,13 +196,17 @@ async fn about_objects(server: ApiServer, actor: Actor, target: Target, parts: &
     let mut content_type = header(CONTENT_TYPE).to_owned();
     let mut body = body;
     if content_type == protobuf::CONTENT_TYPE && !body.is_empty() {
-        let Some(object) = protobuf::read(&body) else { return refused(&unknown_format()) };
+        let Some(object) = protobuf::read(&body) else { return refused(&decoding::unknown_format()) };
         body = object.to_string().into();
         "application/json".clone_into(&mut content_type);
     }
     let method = parts.method.clone();
-    let call = Call { server, actor, manager, method, target, kind, query, view, content_type, body };
-    let answer = verbs::answer(&call).await.unwrap_or_else(|refusal| refused(&refusal));
+    let warnings = Mutex::default();
+    let call = Call { server, actor, manager, method, target, kind, query, view, content_type, body, warnings };
+    let answer = match verbs::answer(&call).await {
+        Ok(answer) => call.with_warnings(answer),
+        Err(refusal) => refused(&refusal),
+    };
     if call.server.is_observed() {
         call.server.show_request(&RequestSeen {
             actor: call.actor.clone(),
@@ -215,11 +246,6 @@ fn is_below_known_group(server: &ApiServer, path: &[String]) -> bool {
         [_, group, _] => server.serves_group(group),
         _ => false,
     }
-}
-
-fn unknown_format() -> Refusal {
-    let message = "the body of the request was in an unknown format - accepted media types include: application/json";
-    Refusal::new(415, "UnsupportedMediaType", message)
 }
 
 fn page_not_found() -> Response<Body> {

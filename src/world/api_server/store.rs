@@ -81,6 +81,28 @@ pub struct Change {
     pub after: Option<Arc<Value>>,
 }
 
+/// Of which changes of a resource somebody wants to hear. With thousands of agents most changes concern one of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// All.
+    Everything,
+    /// Those of objects of this name.
+    Name(String),
+    /// Those of objects that are, or were just before, on this node.
+    Node(String),
+}
+
+impl Topic {
+    /// The topics of a change.
+    fn of(change: &Change) -> impl Iterator<Item = Self> {
+        let node = |object: &Option<Arc<Value>>| {
+            object.as_ref()?.pointer("/spec/nodeName")?.as_str().map(|node| Self::Node(node.to_owned()))
+        };
+        let nodes = [node(&change.before), node(&change.after)];
+        [Self::Everything, Self::Name(change.key.name.clone())].into_iter().chain(nodes.into_iter().flatten())
+    }
+}
+
 /// Looks on at each write while it happens. It must not call the store.
 pub type Observer = Box<dyn FnMut(&Change) + Send>;
 
@@ -90,7 +112,31 @@ struct Shelf {
     history: VecDeque<Arc<Change>>,
     /// Changes up to this version are no longer known.
     forgotten: u64,
-    changed: Arc<Notify>,
+    /// Those who wait for a change. Entries go when their waiters are woken.
+    waiters: BTreeMap<Topic, Arc<Notify>>,
+    /// How many changes there have been.
+    changes: usize,
+}
+
+impl Shelf {
+    /// The version of the latest change that there may have been.
+    fn latest(&self) -> u64 {
+        self.history.back().map_or(self.forgotten, |last| last.version)
+    }
+
+    /// Wakes those whom a change concerns, and everybody before the history of the others gets too long to catch up with.
+    fn wake(&mut self, change: &Change) {
+        self.changes += 1;
+        if self.changes.is_multiple_of(HISTORY / 2) {
+            for waiters in std::mem::take(&mut self.waiters).values() {
+                waiters.notify_waiters();
+            }
+        } else if !self.waiters.is_empty() {
+            for waiters in Topic::of(change).filter_map(|topic| self.waiters.remove(&topic)) {
+                waiters.notify_waiters();
+            }
+        }
+    }
 }
 
 struct State {
@@ -135,30 +181,23 @@ impl Store {
         Locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until the resource has a change after `version`, which comes at once if it has one already.
-    pub async fn changed(&self, resource: &str, version: u64) {
-        loop {
-            let changed = {
-                let mut locked = self.lock();
-                let shelf = locked.shelf(resource);
-                if shelf.history.back().map_or(shelf.forgotten, |last| last.version) > version {
-                    return;
-                }
-                Arc::clone(&shelf.changed)
-            };
-            // Single-threaded or not: `enable` first, then look again, so that no change slips through between.
-            let notified = changed.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            {
-                let mut locked = self.lock();
-                let shelf = locked.shelf(resource);
-                if shelf.history.back().map_or(shelf.forgotten, |last| last.version) > version {
-                    return;
-                }
+    /// Waits for a change of the resource. Returns at once if there is any after `version`; else when there is one of the
+    /// topic, and now and then without.
+    pub async fn changed(&self, resource: &str, topic: &Topic, version: u64) {
+        let woken = {
+            let mut locked = self.lock();
+            let shelf = locked.shelf(resource);
+            if shelf.latest() > version {
+                return;
             }
-            notified.await;
-        }
+            let waiters = match shelf.waiters.get(topic) {
+                Some(waiters) => waiters,
+                None => shelf.waiters.entry(topic.clone()).or_default(),
+            };
+            // It hears of every change from here on, whenever it is polled.
+            Arc::clone(waiters).notified_owned()
+        };
+        woken.await;
     }
 }
 
@@ -287,7 +326,7 @@ impl Locked<'_> {
             shelf.forgotten = oldest.version;
         }
         shelf.history.push_back(Arc::clone(&change));
-        shelf.changed.notify_waiters();
+        shelf.wake(&change);
         let mut observers = std::mem::take(&mut self.0.observers);
         for observer in &mut observers {
             observer(&change);

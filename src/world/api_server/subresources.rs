@@ -27,6 +27,12 @@ pub(super) async fn answer(call: &Call, subresource: &str) -> Result<Response<Bo
         (&Method::POST, "eviction", PODS) => {
             let body = decode(call, "Eviction", &["policy/v1", "policy/v1beta1"])?;
             check_namespace(call, &body)?;
+            let is_known = |field: &str| matches!(field, "apiVersion" | "kind" | "metadata" | "deleteOptions");
+            let fields = body.as_object().into_iter().flat_map(|body| body.keys());
+            let unknown: Vec<String> = fields.filter(|field| !is_known(field)).cloned().collect();
+            call.judge_unknown_fields(&unknown).map_err(|why| {
+                Refusal::bad_request(format!("Eviction in version \"v1\" cannot be handled as a Eviction: {why}"))
+            })?;
             Ok(json_response(StatusCode::CREATED, &eviction::evict(call, &body).await?))
         }
         (&Method::POST, "binding", PODS) => bind(call),
@@ -101,7 +107,7 @@ fn bind(call: &Call) -> Result<Response<Body>, Refusal> {
         if body["metadata"]["name"] != key.name {
             return Err(Refusal::bad_request("name in URL does not match name in Binding object"));
         }
-        let mut pod = Value::clone(&*writing.existing(PODS, &key)?);
+        let mut pod = Value::clone(&*writing.existing(&call.kind, &key)?);
         let conflict = |what: &str| Err(Refusal::conflict("pods/binding", &key.name, what));
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             return conflict(&format!("pod {} is being deleted, cannot be assigned to a host", key.name));

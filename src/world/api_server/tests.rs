@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::time::Monotonic;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::kinds::{CUSTOM_RESOURCE_DEFINITIONS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS};
-use super::store::{Actor, Key};
+use super::store::{Actor, Key, Topic};
 use super::{ApiServer, Part};
 use crate::clock::Clock;
 
@@ -152,7 +152,7 @@ fn pods_in_default(server: &ApiServer) -> Api<Pod> {
 async fn a_watch_sees_what_is_written_while_it_waits() {
     let server = server();
     let nodes: Api<Node> = Api::all(client(&server));
-    let mut events = nodes.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let mut events = nodes.watch(&WatchParams::default().disable_bookmarks(), "0").await.unwrap().boxed();
     let writes = async {
         server.clock().sleep(Duration::from_secs(5)).await;
         create_node(&server, "late");
@@ -166,9 +166,83 @@ async fn a_watch_says_every_minute_that_it_lives_if_that_is_wanted() {
     let server = server();
     let nodes: Api<Node> = Api::all(client(&server));
     let said = watched(&nodes, WatchParams::default().timeout(130), "0").await;
-    assert_eq!(said, ["bookmark", "bookmark"]);
+    assert_eq!(said, ["bookmark", "bookmark", "bookmark"], "the first ends what was there at the start");
     let silent = watched(&nodes, WatchParams::default().timeout(130).disable_bookmarks(), "0").await;
     assert!(silent.is_empty(), "{silent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_wakes_those_whom_it_concerns_and_no_others() {
+    let server = server();
+    create_pod(&server, "p", "Pending");
+    let version = server.store().lock().version();
+    let topics = [
+        Topic::Everything,
+        Topic::Name("n".into()),
+        Topic::Name("m".into()),
+        Topic::Node("n".into()),
+        Topic::Node("m".into()),
+    ];
+    let mut waiting: Vec<_> =
+        topics.iter().map(|topic| Box::pin(server.store().changed(PODS, topic, version))).collect();
+    let mut woken = || -> Vec<bool> { waiting.iter_mut().map(|one| one.now_or_never().is_some()).collect() };
+    assert_eq!(woken(), [false; 5]);
+    // On node n, with another name.
+    server.delete(&somebody(), PODS, &Key::new("default", "p"), &super::Deletion::default()).unwrap();
+    let waits_no_more = || async { server.store().changed(PODS, &Topic::Name("m".into()), version).await };
+    assert!(waits_no_more().now_or_never().is_some(), "what has happened is not waited for");
+    assert_eq!(woken(), [true, false, false, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_one_node_outlasts_any_number_of_changes_to_others() {
+    let server = server();
+    let nodes: Api<Node> = Api::all(client(&server));
+    create_node(&server, "mine");
+    let params = WatchParams::default().fields("metadata.name=mine").timeout(290);
+    let mut events = nodes.watch(&params, "0").await.unwrap().boxed();
+    let writes = async {
+        for number in 0..24_000 {
+            let mark = |node: &mut Value| {
+                node["metadata"]["labels"] = json!({"number": number.to_string()});
+                Ok(())
+            };
+            if number == 0 {
+                create_node(&server, "other");
+            }
+            server.update(&somebody(), NODES, &Key::new("", "other"), Part::Main, mark).unwrap();
+            if number % 1000 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        server.store().lock().version().to_string()
+    };
+    let reads = async {
+        let (mut said, mut seen) = (Vec::new(), Vec::new());
+        while let Some(event) = events.try_next().await.unwrap() {
+            if let WatchEvent::Bookmark(bookmark) = &event {
+                seen.push(bookmark.metadata.resource_version.clone());
+            }
+            said.push(describe(&event));
+        }
+        (said, seen)
+    };
+    let ((said, seen), version) = tokio::join!(reads, writes);
+    assert_eq!(said, ["added mine", "bookmark", "bookmark", "bookmark", "bookmark", "bookmark"]);
+    assert_eq!(seen[1..], [(); 4].map(|()| version.clone()), "bookmarks pass by what was not selected");
+}
+
+#[tokio::test]
+async fn a_server_that_is_dropped_breaks_its_connections() {
+    let server = server();
+    create_node(&server, "a");
+    let socket = server.serve_on_loopback(0).await.unwrap();
+    let url = format!("{}/api/v1/nodes?watch=true&timeoutSeconds=5", socket.url());
+    let mut watch = reqwest::get(&url).await.unwrap();
+    assert!(watch.chunk().await.unwrap().is_some(), "the watch tells of the node");
+    drop(socket);
+    assert!(watch.chunk().await.is_err(), "the watch breaks off");
+    assert!(reqwest::get(&url).await.is_err(), "nobody listens");
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +267,8 @@ async fn what_is_older_than_the_history_has_expired() {
     let (code, exact) = get(&server, "/api/v1/nodes?resourceVersion=1&resourceVersionMatch=Exact").await;
     assert_eq!((code, exact["reason"].as_str()), (410, Some("Expired")));
     let (code, expired) = get(&server, &format!("/api/v1/nodes?continue={token}")).await;
-    assert_eq!(code, 410);
+    assert_eq!((code, expired["reason"].as_str()), (410, Some("Expired")));
+    assert!(expired["message"].as_str().unwrap().starts_with("The provided continue parameter is too old"));
     let fresh = expired["metadata"]["continue"].as_str().unwrap();
     let (code, rest) = get(&server, &format!("/api/v1/nodes?continue={fresh}")).await;
     let names: Vec<_> =

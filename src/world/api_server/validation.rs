@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::events;
 use super::kinds::{
     CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, DEPLOYMENTS, DISRUPTION_BUDGETS, EVENTS, Kind, LEASES, NAMESPACES, NODES,
     PODS, REPLICA_SETS, STATEFUL_SETS,
 };
 use super::refusal::Cause;
 use super::selectors::LabelSelector;
+use super::{events, schema};
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
     must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
@@ -79,6 +79,7 @@ pub(super) fn of_new(kind: &Kind, resource: &str, object: &Value) -> Vec<Cause> 
     let mut causes = Vec::new();
     name(kind, resource, object, &mut causes);
     labels(object, 1, &mut causes);
+    causes.extend(kind.custom.iter().flat_map(|custom| schema::wrong(&custom.schema, object)));
     match resource {
         EVENTS => causes.extend(events::wrong_with_new(kind, object)),
         DISRUPTION_BUDGETS => disruption_budget(object, &mut causes),
@@ -101,6 +102,7 @@ pub(super) fn of_change(kind: &Kind, resource: &str, before: &Value, after: &Val
     if before["metadata"]["labels"] != after["metadata"]["labels"] {
         labels(after, if resource == NODES { 4 } else { 2 }, &mut causes);
     }
+    causes.extend(kind.custom.iter().flat_map(|custom| schema::wrong(&custom.schema, after)));
     match resource {
         EVENTS => causes.extend(events::wrong_with_change(kind, before, after)),
         LEASES => lease(after, &mut causes),

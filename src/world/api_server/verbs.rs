@@ -7,7 +7,7 @@ use http::{Method, Response, StatusCode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
-use super::decoding::{self, check_name, check_namespace, decode_own, decode_patch};
+use super::decoding::{self, check_name, check_namespace, decode_own, decode_patch, leave_out_unknown};
 use super::events;
 use super::kinds::{
     CUSTOM_RESOURCE_DEFINITIONS, DISRUPTION_BUDGETS, EVENTS, Kind, LEASES, NAMESPACES, PODS, SERVICE_ACCOUNTS,
@@ -54,7 +54,7 @@ pub(super) async fn answer(call: &Call) -> Result<Response<Body>, Refusal> {
         "update" if object_name.is_some() => replace(call, Part::Main),
         "patch" if object_name.is_some() => patch(call, Part::Main),
         "delete" => delete(call),
-        "deletecollection" if is_scoped => delete_collection(call),
+        "deletecollection" if is_scoped && !call.kind.is_called(NAMESPACES) => delete_collection(call),
         _ => Err(Refusal::no_method()),
     }
 }
@@ -150,13 +150,17 @@ pub(super) async fn get(call: &Call) -> Result<Response<Body>, Refusal> {
         let version = lists::read_version(version).map_err(|why| Refusal::new(500, "", why))?;
         lists::wait_for_version(call, version).await?;
     }
-    let object = call.server.get(&call.kind.stored(), &call.key())?;
+    let key = call.key();
+    let object = call.server.get(&call.kind.stored(), &key).map_err(|_| call.kind.not_found(&key.name))?;
     Ok(object_answer(call, StatusCode::OK, &object))
 }
 
 fn create(call: &Call) -> Result<Response<Body>, Refusal> {
     let dry_run = call.query.dry_run("CreateOptions")?;
     let object = decode_own(call)?;
+    if !dry_run && object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !matches!(version, "" | "0")) {
+        return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
     let created = call.write(dry_run, |writing| writing.create(&call.kind, &call.target.namespace, object))?;
     Ok(object_answer(call, StatusCode::CREATED, &created))
 }
@@ -228,7 +232,7 @@ pub(super) fn patch(call: &Call, part: Part) -> Result<Response<Body>, Refusal> 
             check_name(&key, object)?;
             check_namespace(call, object)?;
             events::unshow(kind, object);
-            decoding::read(&resource, object).map_err(|why| {
+            decoding::read(&resource, object).and_then(|()| leave_out_unknown(call, object)).map_err(|why| {
                 let cause = Cause::invalid("patch", Value::from(object.to_string()), why);
                 Refusal::invalid("", "", &[cause])
             })

@@ -13,7 +13,7 @@ use super::kinds::Kind;
 use super::lists::{Selection, check_options, read_version};
 use super::refusal::Refusal;
 use super::service::Call;
-use super::store::{Change, Expired};
+use super::store::{Change, Expired, Topic};
 use super::tables::{Table, View};
 use super::{ApiServer, events};
 
@@ -32,6 +32,7 @@ struct Watch {
     kind: Arc<Kind>,
     resource: String,
     selection: Selection,
+    topic: Topic,
     table: Option<Table>,
     view: View,
     /// All changes up to this version have been seen.
@@ -59,6 +60,7 @@ pub(super) fn open(call: &Call) -> Result<Body, Refusal> {
         server: call.server.clone(),
         kind: Arc::clone(&call.kind),
         resource: call.kind.stored(),
+        topic: selection.topic(),
         selection,
         table: (call.view == View::Table).then(|| Table::new(&call.kind, &call.query)),
         view: call.view,
@@ -70,7 +72,7 @@ pub(super) fn open(call: &Call) -> Result<Body, Refusal> {
     };
     if wants_initial_events || (from == 0 && call.query.get("sendInitialEvents").is_none()) {
         watch.begin_with_all();
-        if wants_initial_events && wants_bookmarks {
+        if wants_bookmarks {
             watch.bookmark(true);
         }
     } else if from == 0 {
@@ -99,11 +101,13 @@ impl Watch {
             let until = self.bookmark_at.map_or(self.ends_at, |at| at.min(self.ends_at));
             tokio::select! {
                 biased;
-                () = self.server.store.changed(&self.resource, self.seen) => {}
+                () = self.server.store.changed(&self.resource, &self.topic, self.seen) => {}
                 () = clock.sleep_until(until) => {
+                    // What did not wake this watch has to be passed by before it can say how far it is.
+                    self.catch_up();
                     if until == self.ends_at {
                         self.is_over = true;
-                    } else {
+                    } else if !self.is_over {
                         self.bookmark(false);
                         self.bookmark_at = Some(until + BOOKMARK);
                     }

@@ -82,8 +82,12 @@ impl Writing<'_, '_> {
             }
         }
         let key = Key::new(namespace, &name);
-        if self.locked.get(&resource, &key).is_some() {
-            return Err(Refusal::already_exists(&resource, &name));
+        if let Some(other) = self.locked.get(&resource, &key) {
+            let mut refusal = Refusal::already_exists(&kind.resource(), &name);
+            if other["metadata"]["deletionTimestamp"].is_string() {
+                refusal.message.insert_str(0, "object is being deleted: ");
+            }
+            return Err(refusal);
         }
         if resource == NODES {
             field_managers::note(&json!({}), &mut object, self.manager, self.now);
@@ -103,13 +107,13 @@ impl Writing<'_, '_> {
         change: impl FnOnce(&mut Value) -> Result<(), Refusal>,
     ) -> Result<Arc<Value>, Refusal> {
         let resource = kind.stored();
-        let before = self.existing(&resource, key)?;
+        let before = self.existing(kind, key)?;
         let mut after = Value::clone(&before);
         change(&mut after)?;
         let claimed = &after["metadata"]["resourceVersion"];
         let is_old = |version: &str| !version.is_empty() && before["metadata"]["resourceVersion"] != version;
         if claimed.as_str().is_some_and(is_old) {
-            return Err(Refusal::conflict(&resource, &key.name, MODIFIED));
+            return Err(Refusal::conflict(&kind.resource(), &key.name, MODIFIED));
         }
         keep_what_is_not_the_writers(kind, key, &before, &mut after)?;
         keep_other_part(kind, part, &before, &mut after);
@@ -147,7 +151,7 @@ impl Writing<'_, '_> {
     /// <https://github.com/kubernetes/apiserver/blob/v0.36.3/pkg/registry/rest/delete.go>).
     pub(super) fn delete(&mut self, kind: &Kind, key: &Key, deletion: &Deletion) -> Result<Arc<Value>, Refusal> {
         let resource = kind.stored();
-        let before = self.existing(&resource, key)?;
+        let before = self.existing(kind, key)?;
         check_preconditions(kind, key, deletion, &before)?;
         if resource == NAMESPACES && has_any(&before["spec"]["finalizers"]) {
             return self.terminate_namespace(key, &before);
@@ -181,8 +185,8 @@ impl Writing<'_, '_> {
     }
 
     /// The object that a write is for.
-    pub(super) fn existing(&self, resource: &str, key: &Key) -> Result<Arc<Value>, Refusal> {
-        self.locked.get(resource, key).ok_or_else(|| Refusal::not_found(resource, &key.name))
+    pub(super) fn existing(&self, kind: &Kind, key: &Key) -> Result<Arc<Value>, Refusal> {
+        self.locked.get(&kind.stored(), key).ok_or_else(|| kind.not_found(&key.name))
     }
 
     /// Takes an object as it is.

@@ -132,11 +132,11 @@ fn write_status(
     };
     condition::set(&mut seen, availability, now.wall);
     let status = Map::from_iter([
-        ("replicas".to_owned(), sum("replicas").into()),
-        ("updatedReplicas".to_owned(), current.iter().map(|(_, set)| number(set, "replicas")).sum::<usize>().into()),
-        ("readyReplicas".to_owned(), sum("readyReplicas").into()),
-        ("availableReplicas".to_owned(), available.into()),
-        ("unavailableReplicas".to_owned(), wanted.saturating_sub(available).into()),
+        ("replicas".to_owned(), pod::count(sum("replicas"))),
+        ("updatedReplicas".to_owned(), pod::count(current.iter().map(|(_, set)| number(set, "replicas")).sum())),
+        ("readyReplicas".to_owned(), pod::count(sum("readyReplicas"))),
+        ("availableReplicas".to_owned(), pod::count(available)),
+        ("unavailableReplicas".to_owned(), pod::count(wanted.saturating_sub(available))),
         ("observedGeneration".to_owned(), deployment["metadata"]["generation"].clone()),
         ("conditions".to_owned(), seen["status"]["conditions"].take()),
     ]);

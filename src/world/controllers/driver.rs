@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::clock::Clock;
 use crate::world::api_server::ApiServer;
 use crate::world::api_server::refusal::Refusal;
-use crate::world::api_server::store::{Actor, Change, Key, Store};
+use crate::world::api_server::store::{Actor, Change, Key, Store, Topic};
 
 /// Until something that the server refused is tried again, if nothing changes before.
 pub const RETRY: Duration = Duration::from_secs(1);
@@ -121,7 +121,8 @@ impl Follow {
     /// Waits until there is something new.
     pub async fn changed(&self, store: &Store) {
         let since = self.seen.unwrap_or_default();
-        let of_each = self.resources.iter().map(|resource| Box::pin(store.changed(resource, since)));
+        let of_each =
+            self.resources.iter().map(|resource| Box::pin(store.changed(resource, &Topic::Everything, since)));
         select_all(of_each).await;
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::driver::{Controller, RETRY};
 use super::node_lifecycle::LEASE_NAMESPACE;
 use super::pod;
-use crate::world::api_server::kinds::{NAMESPACES, SERVICE_ACCOUNTS, built_in};
+use crate::world::api_server::kinds::{NAMESPACES, PODS, SERVICE_ACCOUNTS, built_in};
 use crate::world::api_server::store::{Actor, Change, Key};
 use crate::world::api_server::{ApiServer, Deletion, Part};
 
@@ -88,11 +88,15 @@ impl Controller for Namespaces {
     }
 }
 
-/// Deletes what is in a namespace, and lets the namespace go when nothing is left. Returns when to look again.
+/// Deletes what is in a namespace, pods first so that nothing is taken from under them, and lets the namespace go when
+/// nothing is left (<https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/>). Returns when to look
+/// again.
 fn end(server: &ApiServer, by: &Actor, namespace: &str) -> Duration {
     let mut longest_grace = 0;
     let mut is_empty = true;
-    for kind in built_in().into_iter().filter(|kind| kind.namespaced) {
+    let (pods, others): (Vec<_>, Vec<_>) =
+        built_in().into_iter().filter(|kind| kind.namespaced).partition(|kind| kind.is_called(PODS));
+    for kind in pods.iter().chain(&others) {
         let resource = kind.resource();
         for object in server.list(&resource, Some(namespace)) {
             let key = Key::new(namespace, object["metadata"]["name"].as_str().unwrap_or_default());
@@ -106,6 +110,9 @@ fn end(server: &ApiServer, by: &Actor, namespace: &str) -> Duration {
                 is_empty = false;
                 longest_grace = longest_grace.max(grace(&object));
             }
+        }
+        if resource == PODS && !is_empty {
+            break;
         }
     }
     if is_empty {

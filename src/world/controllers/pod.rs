@@ -77,7 +77,12 @@ pub fn say_disrupted(pod: &mut Value, reason: &str, message: &str, now: Timestam
     condition::set(pod, condition::new("DisruptionTarget", "True", reason, message), now);
 }
 
-/// Writes what a workload's controller has seen, if it is new.
+/// A count in a status as most of them are written: none stands for 0.
+pub fn count(number: usize) -> Value {
+    if number == 0 { Value::Null } else { number.into() }
+}
+
+/// Writes what a workload's controller has seen, if it is new. Null takes a field away.
 pub fn write_status(
     server: &ApiServer,
     by: &Actor,
@@ -88,6 +93,9 @@ pub fn write_status(
     let written = server.update(by, resource, key, Part::Status, |object| {
         for (field, value) in fields {
             object["status"][field] = value;
+        }
+        if let Some(status) = object["status"].as_object_mut() {
+            status.retain(|_, value| !value.is_null());
         }
         Ok(())
     });

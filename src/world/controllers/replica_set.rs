@@ -82,9 +82,9 @@ fn status(set: &Value, active: &[(&Key, &Arc<Value>)]) -> Map<String, Value> {
     let ready = active.iter().filter(|(_, pod)| pod::is_ready(pod)).count();
     Map::from_iter([
         ("replicas".to_owned(), active.len().into()),
-        ("fullyLabeledReplicas".to_owned(), active.len().into()),
-        ("readyReplicas".to_owned(), ready.into()),
-        ("availableReplicas".to_owned(), ready.into()),
+        ("fullyLabeledReplicas".to_owned(), pod::count(active.len())),
+        ("readyReplicas".to_owned(), pod::count(ready)),
+        ("availableReplicas".to_owned(), pod::count(ready)),
         ("observedGeneration".to_owned(), set["metadata"]["generation"].clone()),
     ])
 }

@@ -103,6 +103,7 @@ fn new_pod(set: &Value, ordinal: usize) -> Value {
     if set["spec"]["serviceName"].is_string() {
         pod["spec"]["subdomain"] = set["spec"]["serviceName"].clone();
     }
+    pod["metadata"]["generateName"] = json!(pod::prefix(set));
     pod["metadata"]["name"] = json!(name);
     pod
 }
@@ -116,9 +117,9 @@ fn status(set: &Value, pods: &BTreeMap<usize, (&Key, &Arc<Value>)>) -> Map<Strin
     let ready = active().filter(|(_, pod)| pod::is_ready(pod)).count();
     Map::from_iter([
         ("replicas".to_owned(), pods.len().into()),
-        ("currentReplicas".to_owned(), active().count().into()),
-        ("updatedReplicas".to_owned(), active().count().into()),
-        ("readyReplicas".to_owned(), ready.into()),
+        ("currentReplicas".to_owned(), pod::count(active().count())),
+        ("updatedReplicas".to_owned(), pod::count(active().count())),
+        ("readyReplicas".to_owned(), pod::count(ready)),
         ("availableReplicas".to_owned(), ready.into()),
         ("currentRevision".to_owned(), revision(set).into()),
         ("updateRevision".to_owned(), revision(set).into()),

@@ -222,6 +222,10 @@ fn node(node: &Value, now: Timestamp) -> Vec<Value> {
     };
     let info = &status["nodeInfo"];
     let known = |field: &str| json!(info[field].as_str().filter(|text| !text.is_empty()).unwrap_or("<unknown>"));
+    let mut kernel = known("kernelVersion").as_str().unwrap_or_default().to_owned();
+    if let Some(architecture) = info["architecture"].as_str().filter(|text| !text.is_empty()) {
+        kernel = format!("{kernel} ({architecture})");
+    }
     vec![
         node["metadata"]["name"].clone(),
         json!(state),
@@ -231,7 +235,7 @@ fn node(node: &Value, now: Timestamp) -> Vec<Value> {
         address("InternalIP"),
         address("ExternalIP"),
         known("osImage"),
-        known("kernelVersion"),
+        json!(kernel),
         known("containerRuntimeVersion"),
     ]
 }

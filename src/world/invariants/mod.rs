@@ -1,36 +1,43 @@
-//! What must always hold, checked at every write to the cluster and at every request of an agent.
+//! What must always hold, checked at every write to the cluster, at every request of an agent, and every few seconds.
 //!
-//! The checker sees the truth (the objects, and Azure's own list of events), never what an agent believes. What it holds an
-//! agent to:
+//! The checker sees the truth (the objects, the machines, and Azure's own list of events), never what an agent believes. What
+//! it holds an agent to:
 //!
 //! - **own node**: an agent writes its own node only, and evicts pods of its own node only;
 //! - **own marks**: a cordon that someone else set is never taken away; nothing is done before the node carries the record
 //!   that explains it; when all is over nothing of ours is left;
+//! - **the policy**: nothing is done that no rule asks for, and nothing while a person holds the agent off; what a rule asks
+//!   for is done in time, and given back in time;
 //! - **unknown is not over**: nothing is given back while Azure lists the event that it was taken for;
 //! - **this pod**: every eviction and deletion names the UID of the pod that is there; no pod of a DaemonSet, no mirror pod
 //!   and not the agent's own; a grace of zero never;
-//! - **budgets**: no deletion past a budget unless the policy deletes and the deadline is near;
+//! - **budgets**: no deletion past a budget unless the rule deletes and the deadline is near;
 //! - **deadlines**: nothing is evicted when the deadline is past;
 //! - **truth**: a node is called drained only if it is;
 //! - **modesty**: requests a minute are bounded, and there are none while nothing concerns the node.
 
-use std::collections::BTreeMap;
+mod budgets;
+mod rules;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::drain::REQUEST_TIMEOUT;
 use domain::drain::pod::SKIP_DRAIN;
 use domain::node_plan::WITHOUT_NOTICE;
-use domain::policy::{AtDeadline, PolicySet, Treatment};
+use domain::policy::{Action, PolicySet, Treatment};
 use domain::record::{AGENT_ANNOTATION, DrainResult, HOLD_ANNOTATION, Record};
 use domain::time::{minus, plus, stamp};
 use jiff::Timestamp;
-use mock_imds::{Event, Mock, Phase};
+use mock_imds::{Event, Mock};
 use serde_json::Value;
 
+use self::budgets::{Broken, Budgets};
+use self::rules::{Rule, TOLERANCE};
 use super::api_server::RequestSeen;
 use super::api_server::kinds::{DISRUPTION_BUDGETS, NODES, PODS};
-use super::api_server::store::{Actor, Change};
+use super::api_server::store::{Actor, Change, Key};
 use super::controllers::{condition, owner};
 use super::timeline::{Row, Timeline, Tone, Who};
 use super::verdict::Verdict;
@@ -42,17 +49,18 @@ pub fn agent_of(node: &str) -> Actor {
 
 const AGENT: &str = "agent/";
 
-/// How long before the deadline deletion may begin if the policy does not say it.
-const WIDEST_MARGIN: Duration = Duration::from_secs(5);
-
-/// What polling, a last effort and a slow server may add to a deadline.
-const TOLERANCE: Duration = Duration::from_secs(12);
-
 /// An event that is over may be unknown to an agent for as long as Azure does not answer it.
 const REMEMBERED: Duration = Duration::from_secs(900);
 
 /// How long after something happened an agent may have reasons to ask that are not seen here.
 const SETTLES: Duration = Duration::from_secs(90);
+
+/// How long an agent that is well may take to notice, to act and to give back: several polls that fail, and a watch that
+/// falls silent.
+const ACTS_WITHIN: Duration = Duration::from_secs(120);
+
+/// How long a hold may go unnoticed, while the watch of the node is silent.
+const HOLD_NOTICED_WITHIN: Duration = Duration::from_secs(90);
 
 /// Requests a minute that need no pod, and for each pod.
 const REQUESTS_A_MINUTE: (u64, u64) = (150, 40);
@@ -66,7 +74,10 @@ struct Node {
     vm: String,
     labels: BTreeMap<String, String>,
     ready: bool,
-    held: bool,
+    /// Since when a person holds the agent off.
+    held_since: Option<Timestamp>,
+    /// Whether its machine runs.
+    up: bool,
     /// Who set the cordon that is there.
     cordoned_by: Option<Actor>,
     record: Option<Record>,
@@ -74,16 +85,21 @@ struct Node {
     recorded_until: Option<Timestamp>,
     /// When anything last happened that gives an agent reasons to act: a life, a hold, a connection.
     stirred: Option<Timestamp>,
+    /// When somebody else last uncordoned it.
+    uncordoned_by_other: Option<Timestamp>,
     minute: i64,
     requests: u64,
-    drain_began: Option<Timestamp>,
+    /// What was told of it already, so that it is told once.
+    told: BTreeSet<String>,
 }
 
 /// What is known of one pod.
 #[allow(clippy::struct_excessive_bools, reason = "independent facts about a pod, each read at one place")]
 struct Pod {
     name: String,
+    namespace: String,
     node: String,
+    object: Arc<Value>,
     stays: bool,
     /// When it was told to stop, by whomever.
     told_at: Option<Timestamp>,
@@ -93,19 +109,15 @@ struct Pod {
     empty_dir: bool,
 }
 
-/// What is known of one budget.
-#[derive(Default)]
-struct Budget {
-    below_since: Option<Timestamp>,
-}
-
 struct State {
     policies: PolicySet,
     azure: Mock,
     timeline: Timeline,
     nodes: BTreeMap<String, Node>,
     pods: BTreeMap<String, Pod>,
-    budgets: BTreeMap<String, Budget>,
+    budgets: Budgets,
+    /// The earliest and the latest `NotBefore` that Azure has announced for an event.
+    announced: BTreeMap<String, (Timestamp, Timestamp)>,
     verdict: Verdict,
 }
 
@@ -123,14 +135,15 @@ impl Checker {
         timeline: Timeline,
         nodes: impl IntoIterator<Item = (String, String)>,
     ) -> Self {
-        let nodes = nodes.into_iter().map(|(node, vm)| (node, Node { vm, ..Node::default() })).collect();
+        let nodes = nodes.into_iter().map(|(node, vm)| (node, Node { vm, up: true, ..Node::default() })).collect();
         let state = State {
             policies,
             azure,
             timeline,
             nodes,
             pods: BTreeMap::new(),
-            budgets: BTreeMap::new(),
+            budgets: Budgets::default(),
+            announced: BTreeMap::new(),
             verdict: Verdict::default(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -146,7 +159,11 @@ impl Checker {
         match &*change.resource {
             NODES => self.state().see_node(change),
             PODS => self.state().see_pod(change),
-            DISRUPTION_BUDGETS => self.state().see_budget(change),
+            DISRUPTION_BUDGETS => {
+                let mut state = self.state();
+                let broken = state.budgets.see(change.at, &change.key, change.after.as_deref());
+                state.tell_broken(change.at, broken);
+            }
             _ => {}
         }
     }
@@ -170,6 +187,38 @@ impl Checker {
         for node in self.state().nodes.values_mut() {
             node.stirred = Some(at);
         }
+    }
+
+    /// A machine lost its power, or has it again.
+    pub fn see_power(&self, node: &str, up: bool, at: Timestamp) {
+        let mut state = self.state();
+        if let Some(node) = state.nodes.get_mut(node) {
+            node.up = up;
+            node.stirred = Some(at);
+        }
+        let there: Vec<String> =
+            state.pods.iter().filter(|(_, pod)| pod.node == node).map(|(uid, _)| uid.clone()).collect();
+        for uid in there {
+            state.weigh_pod(at, &uid);
+        }
+    }
+
+    /// Azure has announced an event, or changed it.
+    pub fn see_event(&self, event: &Event) {
+        let mut state = self.state();
+        let span =
+            state.announced.entry(event.id.as_str().to_owned()).or_insert_with(|| (event.not_before, event.not_before));
+        *span = (span.0.min(event.not_before), span.1.max(event.not_before));
+    }
+
+    /// Azure has published an event.
+    pub fn count_event(&self) {
+        self.state().verdict.events += 1;
+    }
+
+    /// Some time has passed.
+    pub fn tick(&self, now: Timestamp) {
+        self.state().check_patience(now);
     }
 
     /// A pod was lost with its machine; says whether that is a loss, as it is not for those that belong to the machine.
@@ -201,6 +250,8 @@ impl Checker {
         let left: Vec<(String, String)> = state
             .nodes
             .iter()
+            // A machine that is off cannot be given back: its node is not Ready.
+            .filter(|(_, node)| node.up)
             .filter_map(|(name, node)| {
                 let cordoned = node.cordoned_by.as_ref().is_some_and(|by| *by == agent_of(name));
                 match (node.record.is_some(), cordoned) {
@@ -214,13 +265,10 @@ impl Checker {
         for (node, what) in left {
             state.violate(now, &node, &format!("all is over, but {what} still on the node"));
         }
-        let since: Vec<Timestamp> = state.budgets.values().filter_map(|budget| budget.below_since).collect();
-        for since in since {
-            state.verdict.seconds_below_budget += seconds_between(since, now);
-        }
+        state.verdict.seconds_below_budget = state.budgets.seconds_below(now);
+        state.verdict.budgets_broken = state.budgets.broken;
         let counters = state.azure.counters();
         state.verdict.imds_requests = counters.requests;
-        state.verdict.events = state.azure.events().len() as u64;
         state.verdict.clone()
     }
 }
@@ -247,8 +295,66 @@ impl State {
     /// The events that were ever listed for the machine, but those that ended long ago.
     fn events_of(&self, vm: &str, at: Timestamp) -> Vec<Event> {
         let recent = |event: &Event| event.is_listed() || event.phase_since >= minus(at, REMEMBERED);
-        let concerns = |event: &Event| event.vms.iter().any(|one| one == vm);
+        let concerns = |event: &Event| event.resources.iter().any(|one| one.eq_ignore_ascii_case(vm));
         self.azure.events().into_iter().filter(|event| concerns(event) && recent(event)).collect()
+    }
+
+    /// What the policies say about the node's events.
+    fn rules(&self, name: &str, at: Timestamp) -> Vec<Rule> {
+        let Some(node) = self.nodes.get(name) else { return Vec::new() };
+        let rule = |event: Event| {
+            let known = self.announced.get(event.id.as_str()).copied();
+            let span = known.unwrap_or((event.not_before, event.not_before));
+            Rule::of(&self.policies, &node.labels, event, span)
+        };
+        self.events_of(&node.vm, at).into_iter().map(rule).collect()
+    }
+
+    /// The most that may be done to the node.
+    fn allowed(&self, name: &str, at: Timestamp) -> Action {
+        self.rules(name, at).iter().map(|rule| rule.action).max().unwrap_or(Action::None)
+    }
+
+    fn violate_once(&mut self, at: Timestamp, name: &str, key: String, what: &str) {
+        let is_new = self.nodes.get_mut(name).is_some_and(|node| node.told.insert(key));
+        if is_new {
+            self.violate(at, name, what);
+        }
+    }
+
+    /// What an agent that is well has had the time to do.
+    fn check_patience(&mut self, now: Timestamp) {
+        let long_ago = minus(now, ACTS_WITHIN);
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        for name in names {
+            let Some(node) = self.nodes.get(&name) else { continue };
+            let well =
+                node.up && node.ready && node.held_since.is_none() && node.stirred.is_some_and(|at| at < long_ago);
+            if !well {
+                continue;
+            }
+            let (cordoned, recorded, by_other) =
+                (node.cordoned_by.clone(), node.record.is_some(), node.uncordoned_by_other);
+            let rules = self.rules(&name, now);
+            for rule in rules.iter().filter(|rule| rule.event.is_listed() && rule.action > Action::None) {
+                let left_alone = by_other.is_some_and(|at| at >= rule.event.published);
+                if cordoned.is_none() && rule.due < long_ago && !left_alone {
+                    let what =
+                        format!("nothing is done about the {} although a rule says {}", rule.event.kind, rule.action);
+                    self.violate_once(now, &name, format!("idle/{}", rule.event.id), &what);
+                }
+            }
+            let over = rules.iter().all(|rule| !rule.event.is_listed() && rule.event.phase_since < long_ago);
+            let ours = cordoned.is_some_and(|by| by == agent_of(&name)) || recorded;
+            if over && ours {
+                self.violate_once(
+                    now,
+                    &name,
+                    format!("kept/{}", now.as_second() / 600),
+                    "the node is not given back although all is over",
+                );
+            }
+        }
     }
 
     fn see_node(&mut self, change: &Change) {
@@ -257,17 +363,21 @@ impl State {
         let Some(after) = change.after.as_deref() else {
             // With the object goes whatever was on it.
             let vm = std::mem::take(&mut node.vm);
-            *node = Node { vm, ..Node::default() };
+            *node = Node { vm, up: node.up, ..Node::default() };
             return;
         };
         let by_agent = change.by == agent_of(name);
         let was_cordoned = node.cordoned_by.clone();
         let cordoned = after["spec"]["unschedulable"] == true;
         let held = after["metadata"]["annotations"][HOLD_ANNOTATION].is_string();
-        if node.held && !held {
-            node.stirred = Some(change.at);
+        match (node.held_since, held) {
+            (Some(_), false) => {
+                node.stirred = Some(change.at);
+                node.held_since = None;
+            }
+            (None, true) => node.held_since = Some(change.at),
+            _ => {}
         }
-        node.held = held;
         let ready = condition::is_true(after, "Ready");
         if ready && !node.ready {
             node.stirred = Some(change.at);
@@ -288,7 +398,18 @@ impl State {
             (None, true) => Some(change.by.clone()),
         };
         if !by_agent {
+            if was_cordoned.is_some() && !cordoned {
+                node.uncordoned_by_other = Some(change.at);
+            }
             return;
+        }
+        let held = node.held_since.is_some_and(|since| since < minus(change.at, HOLD_NOTICED_WITHIN));
+        let acts = was_cordoned.is_some() != cordoned;
+        if held && acts {
+            self.violate(change.at, name, "the cordon was changed although a person holds the agent off");
+        }
+        if acts && cordoned && self.allowed(name, change.at) < Action::Cordon {
+            self.violate(change.at, name, "cordoned although no rule asks for it");
         }
         if unreadable {
             self.violate(change.at, name, "the agent wrote a record that cannot be read");
@@ -299,6 +420,13 @@ impl State {
         if let Some(by) = was_cordoned.filter(|_| !cordoned) {
             if by != change.by {
                 self.violate(change.at, name, &format!("the cordon of {by} was taken away"));
+            }
+            let needed = self
+                .rules(name, change.at)
+                .into_iter()
+                .find(|rule| rule.event.is_listed() && rule.action > Action::None && rule.due <= change.at);
+            if let Some(rule) = needed {
+                self.violate(change.at, name, &format!("uncordoned while Azure lists the {}", rule.event.kind));
             }
             self.verdict.given_back += u64::from(record.is_none());
         }
@@ -332,10 +460,7 @@ impl State {
             record.map_or(0, |record| record.events.iter().filter(|event| event.drained == Some(how)).count())
         };
         if running(after) && !running(before) {
-            self.verdict.nodes_drained += 1;
-            if let Some(node) = self.nodes.get_mut(name) {
-                node.drain_began = Some(at);
-            }
+            self.verdict.drains_begun += 1;
         }
         if ended(after, DrainResult::Incomplete) > ended(before, DrainResult::Incomplete) {
             self.verdict.drains_cut_short += 1;
@@ -369,45 +494,35 @@ impl State {
     }
 
     fn see_pod(&mut self, change: &Change) {
-        let Some(object) = change.after.as_deref() else {
-            if let Some(uid) = change.before.as_deref().and_then(|pod| pod["metadata"]["uid"].as_str()) {
+        let Some(object) = change.after.as_ref() else {
+            let Some(before) = change.before.as_ref() else { return };
+            if let Some(uid) = before["metadata"]["uid"].as_str() {
                 self.pods.remove(uid);
             }
-            return;
+            let broken = self.budgets.see_pod(change.at, &change.key.namespace, before, false);
+            return self.tell_broken(change.at, broken);
         };
         let Some(uid) = object["metadata"]["uid"].as_str() else { return };
         let told_before = self.pods.get(uid).and_then(|pod| pod.told_at);
         let told = object["metadata"]["deletionTimestamp"].is_string().then(|| told_before.unwrap_or(change.at));
-        self.pods.insert(uid.to_owned(), Pod { told_at: told, ..pod(&change.key.to_string(), object) });
+        self.pods.insert(uid.to_owned(), Pod { told_at: told, ..pod(&change.key, object) });
+        self.weigh_pod(change.at, uid);
     }
 
-    fn see_budget(&mut self, change: &Change) {
-        let number = |field: &str| change.after.as_deref().and_then(|budget| budget["status"][field].as_i64());
-        let (healthy, wanted) = (number("currentHealthy"), number("desiredHealthy"));
-        let below = healthy < wanted;
-        let budget = self.budgets.entry(change.key.to_string()).or_default();
-        match (budget.below_since, below) {
-            (None, true) => {
-                budget.below_since = Some(change.at);
-                self.verdict.budgets_broken += 1;
-                self.timeline.add(Row {
-                    at: change.at,
-                    node: None,
-                    who: Who::Kubernetes,
-                    tone: Tone::Warning,
-                    text: format!(
-                        "PodDisruptionBudget {}: {} healthy pods where {} are wanted",
-                        change.key.name,
-                        healthy.unwrap_or_default(),
-                        wanted.unwrap_or_default()
-                    ),
-                });
-            }
-            (Some(since), false) => {
-                budget.below_since = None;
-                self.verdict.seconds_below_budget += seconds_between(since, change.at);
-            }
-            _ => {}
+    /// Whether the pod counts for its budgets.
+    fn weigh_pod(&mut self, at: Timestamp, uid: &str) {
+        let Some(pod) = self.pods.get(uid) else { return };
+        let up = self.nodes.get(&pod.node).is_some_and(|node| node.up);
+        let healthy = up && pod.told_at.is_none() && condition::is_true(&pod.object, "Ready");
+        let (namespace, object) = (pod.namespace.clone(), Arc::clone(&pod.object));
+        let broken = self.budgets.see_pod(at, &namespace, &object, healthy);
+        self.tell_broken(at, broken);
+    }
+
+    fn tell_broken(&self, at: Timestamp, broken: impl IntoIterator<Item = Broken>) {
+        for Broken { name, healthy, wanted } in broken {
+            let text = format!("PodDisruptionBudget {name}: {healthy} healthy pods where {wanted} are wanted");
+            self.timeline.add(Row { at, node: None, who: Who::Kubernetes, tone: Tone::Warning, text });
         }
     }
 
@@ -427,8 +542,7 @@ impl State {
         match (evicts, accepted) {
             (true, true) => self.verdict.evicted += 1,
             (true, false) => self.verdict.evictions_refused += 1,
-            (false, true) => self.verdict.deleted += 1,
-            (false, false) => {}
+            (false, _) => {}
         }
         if accepted {
             self.check_leave(&node, request, evicts, at);
@@ -444,7 +558,7 @@ impl State {
         }
         node.requests += 1;
         let most = REQUESTS_A_MINUTE.0 + REQUESTS_A_MINUTE.1 * pods;
-        let too_many = node.requests == most + 1;
+        let too_many = node.requests > most && node.told.insert(format!("requests/{minute}"));
         let quiet = node.record.is_none() && node.stirred.is_none_or(|stirred| stirred < minus(at, SETTLES));
         let vm = node.vm.clone();
         if too_many {
@@ -490,50 +604,38 @@ impl State {
             _ => {}
         }
         let Some(state) = self.nodes.get(node) else { return };
-        let (vm, stirred) = (state.vm.clone(), state.stirred);
+        let (stirred, recorded) = (state.stirred, state.recorded_until);
+        let held = state.held_since.is_some_and(|since| since < minus(at, HOLD_NOTICED_WITHIN));
         // A request may still be on its way when the node is given back.
-        let recorded = state.recorded_until.is_some_and(|until| until >= minus(at, REQUEST_TIMEOUT));
-        if state.record.is_none() && !recorded {
+        let explained = state.record.is_some() || recorded.is_some_and(|until| until >= minus(at, REQUEST_TIMEOUT));
+        if !explained {
             self.violate(at, node, &format!("pod {key} was asked to leave, but the node carries no record"));
         }
-        let windows: Vec<(Timestamp, Timestamp)> =
-            self.events_of(&vm, at).iter().map(|event| self.window(node, event)).collect();
+        if held {
+            self.violate(at, node, &format!("pod {key} was asked to leave although a person holds the agent off"));
+        }
+        let rules: Vec<Rule> = self.rules(node, at).into_iter().filter(|rule| rule.action == Action::Drain).collect();
+        if rules.is_empty() {
+            self.violate(at, node, &format!("pod {key} was asked to leave although no rule asks for a drain"));
+        }
         // A pod that is leaving already may be told to hurry: no budget is asked for it any more.
-        let hurries = self.pods.get(&uid).is_some_and(|pod| pod.told_at.is_some_and(|told| told < at));
+        let moment = minus(at, Duration::from_millis(50));
+        let hurries = self.pods.get(&uid).is_some_and(|pod| pod.told_at.is_some_and(|told| told < moment));
         if !evicts && !hurries {
-            let deletes = self.profiles(node).iter().any(|profile| profile.at_deadline == AtDeadline::Delete);
-            if !deletes {
-                self.violate(at, node, &format!("pod {key} was deleted, which no rule allows"));
-            }
-            if !windows.iter().any(|(from, _)| at >= *from) {
-                self.violate(at, node, &format!("pod {key} was deleted before the deadline was near"));
+            self.verdict.deleted += 1;
+            let from = rules.iter().filter_map(|rule| rule.deletes_from).min();
+            match from {
+                None => self.violate(at, node, &format!("pod {key} was deleted, which no rule allows")),
+                Some(from) if at < from => {
+                    self.violate(at, node, &format!("pod {key} was deleted before the deadline was near"));
+                }
+                Some(_) => {}
             }
         }
         let late = stirred.map_or(Timestamp::MIN, |stirred| plus(stirred, WITHOUT_NOTICE + TOLERANCE));
-        if at > late && !windows.iter().any(|(_, until)| at <= *until) {
+        if at > late && !rules.iter().any(|rule| at <= rule.until) {
             self.violate(at, node, &format!("pod {key} was asked to leave when the deadline was past"));
         }
-    }
-
-    /// From when an event lets pods be deleted, and until when pods may be asked to leave for it.
-    fn window(&self, node: &str, event: &Event) -> (Timestamp, Timestamp) {
-        let profiles = self.profiles(node);
-        let margin = profiles.iter().filter_map(|profile| profile.margin).fold(WIDEST_MARGIN, Duration::max);
-        let timeout = profiles.iter().filter_map(|profile| profile.timeout).min();
-        let started = match event.phase {
-            Phase::Scheduled => None,
-            Phase::Started | Phase::Finished | Phase::Cancelled => Some(event.phase_since),
-        };
-        let mut earliest = event.not_before.min(started.unwrap_or(event.not_before));
-        if let Some(timeout) = timeout {
-            earliest = earliest.min(plus(event.published, timeout));
-        }
-        // An event without notice gives so much from when it is first seen.
-        if event.not_before <= event.published {
-            earliest = earliest.max(plus(event.published, WITHOUT_NOTICE));
-        }
-        let latest = event.not_before.max(event.published).max(started.unwrap_or(event.published));
-        (minus(earliest, margin + Duration::from_secs(1)), plus(latest, WITHOUT_NOTICE + TOLERANCE))
     }
 }
 
@@ -542,7 +644,7 @@ fn strings(object: &Value) -> BTreeMap<String, String> {
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-fn pod(name: &str, object: &Value) -> Pod {
+fn pod(key: &Key, object: &Arc<Value>) -> Pod {
     let metadata = &object["metadata"];
     let controller = owner::controller_of(object);
     let of_daemon_set = controller.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
@@ -553,7 +655,9 @@ fn pod(name: &str, object: &Value) -> Pod {
     let any_key = |one: &Value| one["key"].is_null() || one["key"] == "node.kubernetes.io/unschedulable";
     let mut volumes = object["spec"]["volumes"].as_array().into_iter().flatten();
     Pod {
-        name: name.to_owned(),
+        name: key.to_string(),
+        namespace: key.namespace.clone(),
+        object: Arc::clone(object),
         node: object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned(),
         stays: of_daemon_set || mirror || says_skip(&metadata["labels"]) || says_skip(&metadata["annotations"]),
         told_at: None,
