@@ -179,8 +179,9 @@ impl ClusterNews {
             tell(who, Tone::Plain, if cordoned(after) { "cordoned the node" } else { "uncordoned the node" });
         }
         let ready = |node: &Value| ready_status(node).to_owned();
-        if ready(before) != ready(after) {
-            let rebooted = boot(after).is_some_and(|boot| known.is_some_and(|known| known != boot));
+        let rebooted = boot(after).is_some_and(|boot| known.is_some_and(|known| known != boot));
+        // A machine that is away for less than a minute was Ready all the time, as far as anybody knows.
+        if rebooted || ready(before) != ready(after) {
             match (ready(after).as_str(), rebooted) {
                 ("True", true) => tell(Who::Kubernetes, Tone::Good, "Ready again, after a reboot"),
                 ("True", false) => tell(Who::Kubernetes, Tone::Good, "Ready"),

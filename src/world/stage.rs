@@ -1,13 +1,13 @@
 //! The world of one scenario, and the playing of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
 use domain::fingerprint::fingerprint;
 use domain::policy::PolicySet;
-use domain::record::HOLD_ANNOTATION;
+use domain::record::{AGENT_ANNOTATION, HOLD_ANNOTATION};
 use domain::time::{Monotonic, spoken};
 use http::Request;
 use http::header::CONTENT_TYPE;
@@ -397,12 +397,16 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether no node carries anything that an agent wrote.
+    /// Whether no node carries anything that an agent wrote, and all of them are Ready but those whose machine is no more.
     fn is_at_rest(&self) -> bool {
-        self.server
-            .list(NODES, None)
+        let machines = self.machines();
+        let is_there =
+            |node: &&Arc<Value>| !node["metadata"]["name"].as_str().is_some_and(|name| machines.is_gone(name));
+        let nodes = self.server.list(NODES, None);
+        nodes
             .iter()
-            .all(|node| node["metadata"]["annotations"][domain::record::AGENT_ANNOTATION].is_null() && is_ready(node))
+            .filter(is_there)
+            .all(|node| node["metadata"]["annotations"][AGENT_ANNOTATION].is_null() && is_ready(node))
     }
 
     fn tell(&self, node: Option<&str>, who: Who, text: impl Into<String>) {

@@ -5,9 +5,9 @@ use std::process::Stdio;
 use control_plane::harness::{Context, TestResult};
 use tokio::process::Command;
 
-/// The first command of the README's section "See it work".
+/// The first command of the README's section "On a real control plane".
 fn command_of_the_readme() -> Option<&'static str> {
-    let (_, section) = include_str!("../../README.md").split_once("## See it work")?;
+    let (_, section) = include_str!("../../README.md").split_once("## On a real control plane")?;
     let (_, block) = section.split_once("```sh\n")?;
     block.lines().next()
 }

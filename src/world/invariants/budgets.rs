@@ -35,17 +35,23 @@ pub(super) struct Broken {
 }
 
 impl Budgets {
-    /// A budget is new or has changed, or is gone.
-    pub(super) fn see(&mut self, at: Timestamp, key: &Key, object: Option<&Value>) -> Option<Broken> {
+    /// A budget is new or has changed, or is gone. `healthy` are all healthy pods of its namespace.
+    pub(super) fn see<'a>(
+        &mut self,
+        at: Timestamp,
+        key: &Key,
+        object: Option<&Value>,
+        healthy: impl Iterator<Item = (&'a String, &'a Value)>,
+    ) -> Option<Broken> {
         let Some(object) = object else {
             self.by_key.remove(key);
             return None;
         };
-        let budget = self.by_key.entry(key.clone()).or_insert_with(|| Budget {
-            selector: Selector::new(&object["spec"]["selector"]),
-            wanted: 0,
-            healthy: BTreeSet::new(),
-            below_since: None,
+        let budget = self.by_key.entry(key.clone()).or_insert_with(|| {
+            let selector = Selector::new(&object["spec"]["selector"]);
+            let selected = healthy.filter(|(_, pod)| selector.as_ref().is_some_and(|selector| selector.selects(pod)));
+            let healthy = selected.map(|(uid, _)| uid.clone()).collect();
+            Budget { selector, wanted: 0, healthy, below_since: None }
         });
         let wanted = object["status"]["desiredHealthy"].as_u64().unwrap_or_default();
         budget.wanted = usize::try_from(wanted).unwrap_or(usize::MAX);

@@ -59,6 +59,9 @@ const SETTLES: Duration = Duration::from_secs(90);
 /// falls silent.
 const ACTS_WITHIN: Duration = Duration::from_secs(120);
 
+/// How close deadlines are that are drained for as one.
+const SAME_TIME: Duration = Duration::from_secs(10);
+
 /// How long a hold may go unnoticed, while the watch of the node is silent.
 const HOLD_NOTICED_WITHIN: Duration = Duration::from_secs(90);
 
@@ -160,9 +163,7 @@ impl Checker {
             NODES => self.state().see_node(change),
             PODS => self.state().see_pod(change),
             DISRUPTION_BUDGETS => {
-                let mut state = self.state();
-                let broken = state.budgets.see(change.at, &change.key, change.after.as_deref());
-                state.tell_broken(change.at, broken);
+                self.state().see_budget(change);
             }
             _ => {}
         }
@@ -509,11 +510,20 @@ impl State {
         self.weigh_pod(change.at, uid);
     }
 
+    fn see_budget(&mut self, change: &Change) {
+        let Self { budgets, pods, nodes, .. } = self;
+        let healthy = pods
+            .iter()
+            .filter(|(_, pod)| pod.namespace == change.key.namespace && is_healthy(pod, nodes))
+            .map(|(uid, pod)| (uid, &*pod.object));
+        let broken = budgets.see(change.at, &change.key, change.after.as_deref(), healthy);
+        self.tell_broken(change.at, broken);
+    }
+
     /// Whether the pod counts for its budgets.
     fn weigh_pod(&mut self, at: Timestamp, uid: &str) {
         let Some(pod) = self.pods.get(uid) else { return };
-        let up = self.nodes.get(&pod.node).is_some_and(|node| node.up);
-        let healthy = up && pod.told_at.is_none() && condition::is_true(&pod.object, "Ready");
+        let healthy = is_healthy(pod, &self.nodes);
         let (namespace, object) = (pod.namespace.clone(), Arc::clone(&pod.object));
         let broken = self.budgets.see_pod(at, &namespace, &object, healthy);
         self.tell_broken(at, broken);
@@ -624,6 +634,8 @@ impl State {
         if !evicts && !hurries {
             self.verdict.deleted += 1;
             let from = rules.iter().filter_map(|rule| rule.deletes_from).min();
+            // Events whose deadlines are close are drained for as one, in the way of the hardest.
+            let from = from.map(|from| if rules.len() > 1 { minus(from, SAME_TIME) } else { from });
             match from {
                 None => self.violate(at, node, &format!("pod {key} was deleted, which no rule allows")),
                 Some(from) if at < from => {
@@ -637,6 +649,12 @@ impl State {
             self.violate(at, node, &format!("pod {key} was asked to leave when the deadline was past"));
         }
     }
+}
+
+/// Whether a pod is Ready, on a machine that runs, and not told to stop.
+fn is_healthy(pod: &Pod, nodes: &BTreeMap<String, Node>) -> bool {
+    let up = nodes.get(&pod.node).is_some_and(|node| node.up);
+    up && pod.told_at.is_none() && condition::is_true(&pod.object, "Ready")
 }
 
 fn strings(object: &Value) -> BTreeMap<String, String> {
