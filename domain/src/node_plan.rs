@@ -485,9 +485,10 @@ impl<'a> Planner<'a> {
         drain.left_count = u32::try_from(left.len()).unwrap_or(u32::MAX);
         let lasted = spoken(Duration::try_from(finished.at.duration_since(drain.started_at)).unwrap_or_default());
         let key = format!("drain/{}/{result}", drain.started_at);
+        let pods = if *evicted == 1 { "pod" } else { "pods" };
         let went = match deleted {
-            0 => format!("{evicted} pods evicted"),
-            _ => format!("{evicted} pods evicted, {deleted} deleted without asking their disruption budget"),
+            0 => format!("{evicted} {pods} evicted"),
+            _ => format!("{evicted} {pods} evicted, {deleted} deleted without asking their disruption budget"),
         };
         let (reason, note) = match (result, left.as_slice()) {
             (DrainResult::Drained, []) => ("NodeDrainEnd", format!("Drained in {lasted}: {went}.")),

@@ -49,7 +49,7 @@ pub enum ImdsError {
     #[error("the metadata service did not answer within {0:?}")]
     TimedOut(Duration),
     /// An answer that is none.
-    #[error("the metadata service answered {status}: {body}")]
+    #[error("the metadata service answered {status}{}{body}", if body.is_empty() { "" } else { ": " })]
     Status {
         /// The status.
         status: StatusCode,

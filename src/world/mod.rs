@@ -7,6 +7,7 @@
 //! - [`scenario`], [`chance`]: what happens to them; [`network`]: what happens to requests on their way;
 //! - [`machines`]: who has power and who stands still; [`lives`]: the agents, one on each machine;
 //! - [`timeline`], [`onlooker`], [`invariants`], [`verdict`]: what is told of it, and judged;
+//! - [`uuid`]: identifiers from a seed;
 //! - [`stage`]: all of this put together and played.
 
 pub mod api_server;
@@ -22,4 +23,5 @@ pub mod scenario;
 pub mod simulation;
 pub mod stage;
 pub mod timeline;
+pub mod uuid;
 pub mod verdict;

@@ -12,7 +12,7 @@ use mock_imds::{EventChange, EventSpec, FaultSpec, Period, Wait};
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 
-use super::verdict::Verdict;
+use super::verdict::{Expectation, Verdict};
 
 const API_VERSION: &str = "remediator.dev/v1alpha1";
 const KIND: &str = "Scenario";
@@ -174,17 +174,6 @@ pub struct Chance {
     pub latency: Period,
     /// How often a person cordons, uncordons or holds some node.
     pub people: u32,
-}
-
-/// What has to come of a scenario: a number of its verdict, and its bounds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expectation {
-    /// Which number of the verdict.
-    pub what: String,
-    /// At least so many.
-    pub at_least: u64,
-    /// At most so many.
-    pub at_most: u64,
 }
 
 #[derive(Deserialize)]

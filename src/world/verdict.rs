@@ -2,7 +2,16 @@
 
 use serde::Serialize;
 
-use super::scenario::Expectation;
+/// What has to come of a scenario: a number of its verdict, and its bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// Which number of the verdict.
+    pub what: String,
+    /// At least so many.
+    pub at_least: u64,
+    /// At most so many.
+    pub at_most: u64,
+}
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -9,6 +9,7 @@ use super::kinds::{Kind, NAMESPACES, NODES, PODS, Status};
 use super::refusal::{Cause, Refusal};
 use super::store::{Actor, Key, Locked};
 use super::{Deletion, Part, defaults, field_managers, validation};
+use crate::world::uuid::uuid;
 
 /// What the server says to someone whose version of an object is old.
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
@@ -58,7 +59,7 @@ impl Writing<'_, '_> {
         {
             object.remove("status");
         }
-        let uid = self.new_uid();
+        let uid = uuid(self.locked.dice());
         let name = self.name_of_new(&resource, namespace, &mut object)?;
         let fields = metadata(&mut object);
         for field in OF_THE_SERVER.iter().chain(&["resourceVersion", "namespace"]) {
@@ -266,20 +267,6 @@ impl Writing<'_, '_> {
             }]);
         }
         Err(refusal)
-    }
-
-    /// A UUID of version 4.
-    fn new_uid(&mut self) -> String {
-        let dice = self.locked.dice();
-        let (high, low) = (dice.u64(..), dice.u64(..));
-        format!(
-            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-            high >> 32,
-            (high >> 16) & 0xffff,
-            high & 0xfff,
-            0x8000 | (low >> 48 & 0x3fff),
-            low & 0xffff_ffff_ffff
-        )
     }
 
     /// The end of a generated name, of letters that spell no word.

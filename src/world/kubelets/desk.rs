@@ -9,6 +9,7 @@ use domain::time::{Monotonic, Now};
 use super::fate::Fates;
 use crate::world::api_server::ApiServer;
 use crate::world::api_server::store::Key;
+use crate::world::uuid::uuid;
 
 /// Something that is to happen. `life` says from which boot of the machine it is: a later one does not care.
 #[derive(Clone, Debug)]
@@ -90,14 +91,6 @@ impl Desk {
 
     /// A UUID of version 4.
     pub(super) fn uuid(&mut self) -> String {
-        let (high, low) = (self.dice.u64(..), self.dice.u64(..));
-        format!(
-            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-            high >> 32,
-            (high >> 16) & 0xffff,
-            high & 0xfff,
-            0x8000 | (low >> 48 & 0x3fff),
-            low & 0xffff_ffff_ffff
-        )
+        uuid(&mut self.dice)
     }
 }
