@@ -65,7 +65,8 @@ fn main() -> ExitCode {
             walkthrough::the_readmes_command_shows_a_node_drained_and_given_back,
         )
         .only_on("real")
-        .limit(Duration::from_secs(300)),
+        // It may have to build the programs first.
+        .limit(Duration::from_secs(900)),
     );
     harness::run_on(&[embedded::embedded(), SideKind::real()], &Options::default(), &all)
 }
