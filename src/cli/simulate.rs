@@ -64,7 +64,10 @@ impl Simulate {
 
     fn one(&self, scenario: Scenario, policies: &PolicySet) -> anyhow::Result<bool> {
         let style = style(&scenario);
-        say(&format!("{}: {}", style.paint(&scenario.name, "1"), scenario.description.trim()));
+        say(&style.paint(&scenario.name, "1"));
+        if !scenario.description.is_empty() {
+            say(&style.paragraph(scenario.description.trim()));
+        }
         say(&format!("seed {}, {} nodes, {}\n", self.seed, scenario.nodes().count(), spoken(scenario.lasts)));
         say(&style.heading());
         let (all, printer) = (self.all, style.clone());
