@@ -57,9 +57,9 @@ const REMEMBERED: Duration = Duration::from_secs(900);
 /// How long after something happened an agent may have reasons to ask that are not seen here.
 const SETTLES: Duration = Duration::from_secs(90);
 
-/// How long an agent that is well may take to notice, to act and to give back: several polls that fail, and a watch that
-/// falls silent.
-const ACTS_WITHIN: Duration = Duration::from_secs(120);
+/// How long an agent that is well may take to notice, to act and to give back: its first question to Azure, which may hang
+/// for 130 s, several that fail, and a watch that falls silent.
+const ACTS_WITHIN: Duration = Duration::from_secs(200);
 
 /// How close deadlines are that are drained for as one.
 const SAME_TIME: Duration = Duration::from_secs(10);

@@ -212,7 +212,7 @@ fn what_azure_still_lists_is_not_given_up_and_what_others_set_is_not_taken_away(
 #[test]
 fn an_agent_that_does_nothing_or_keeps_what_it_took_is_told_off_once() {
     let mut scene = Scene::with_redeploy();
-    scene.later(100);
+    scene.later(190);
     scene.checker.tick(scene.now);
     assert_eq!(scene.broken(), Vec::<String>::new(), "there was hardly time");
     for _ in 0..3 {
@@ -223,7 +223,7 @@ fn an_agent_that_does_nothing_or_keeps_what_it_took_is_told_off_once() {
     let mut scene = Scene::with_redeploy();
     scene.cordon_with_record();
     scene.azure.cancel("move").unwrap();
-    scene.later(130);
+    scene.later(210);
     scene.checker.tick(scene.now);
     assert_eq!(scene.broken(), ["the node is not given back although all is over"]);
     let left = scene.checker.close(scene.now).violations;
