@@ -10,6 +10,7 @@ use tower::BoxError;
 
 use super::api_server::ApiServer;
 use super::api_server::kinds::PODS;
+use super::controllers::{owner, pod};
 use super::invariants::Checker;
 use super::network::Lines;
 use crate::agent::{self, Connections, Settings};
@@ -74,8 +75,8 @@ impl Agent {
 fn own_pod(server: &ApiServer, node: &str) -> Option<PodName> {
     let pods = server.list(PODS, Some(NAMESPACE));
     let own = pods.iter().find(|pod| {
-        let owner = &pod["metadata"]["ownerReferences"][0];
-        pod["spec"]["nodeName"] == node && owner["kind"] == "DaemonSet" && owner["name"] == DAEMON_SET
+        let is_agent = owner::controller_of(pod).is_some_and(|it| it.kind == "DaemonSet" && it.name == DAEMON_SET);
+        is_agent && pod::node_name(pod) == Some(node)
     })?;
     let name = own["metadata"]["name"].as_str()?.to_owned();
     Some(PodName { namespace: NAMESPACE.into(), name })

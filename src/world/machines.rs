@@ -109,7 +109,7 @@ impl Machines {
         self.due.remove(node);
         if let Some(lines) = self.lines.get(node) {
             lines.freeze(false);
-            lines.demolish();
+            lines.power(false);
         }
         self.checker.see_power(node, false, wall);
         // It is there: it was not gone.

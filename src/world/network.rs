@@ -40,22 +40,14 @@ pub struct Lines {
 struct State {
     dice: fastrand::Rng,
     weather: Weather,
-    power: Power,
+    /// The machine has power.
+    up: bool,
     /// Nothing moves on the machine.
     frozen: bool,
     /// The API server answers nobody.
     api_away: bool,
     /// How many crossings the agent has left, if it is to die.
     dies_after: Option<u32>,
-}
-
-/// Whether a machine has power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Power {
-    On,
-    Off,
-    /// The machine is no more.
-    Demolished,
 }
 
 /// The connection was lost.
@@ -85,7 +77,7 @@ impl Lines {
     /// Lines on which the seed decides.
     pub fn new(seed: u64, weather: Weather) -> Self {
         let dice = fastrand::Rng::with_seed(seed);
-        let state = State { dice, weather, power: Power::On, frozen: false, api_away: false, dies_after: None };
+        let state = State { dice, weather, up: true, frozen: false, api_away: false, dies_after: None };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default(), killed: Arc::default() }
     }
 
@@ -94,34 +86,18 @@ impl Lines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The machine is no more.
-    pub fn demolish(&self) {
-        self.set_power(Power::Demolished);
-    }
-
-    /// Whether the machine is no more.
-    pub fn is_gone(&self) -> bool {
-        self.state().power == Power::Demolished
-    }
-
     /// The machine loses its power, and the agent its life; or it has power again.
     pub fn power(&self, up: bool) {
-        if !self.is_gone() {
-            self.set_power(if up { Power::On } else { Power::Off });
-        }
-    }
-
-    fn set_power(&self, power: Power) {
-        self.state().power = power;
+        self.state().up = up;
         self.changed.notify_waiters();
-        if power != Power::On {
+        if !up {
             self.killed.notify_one();
         }
     }
 
     /// Waits until the machine has power and moves.
     pub async fn alive(&self) {
-        self.until(|state| state.power == Power::On && !state.frozen).await;
+        self.until(|state| state.up && !state.frozen).await;
     }
 
     async fn until(&self, is_so: impl Fn(&State) -> bool) {
@@ -305,7 +281,7 @@ fn whole(answer: Result<Response<Body>, Infallible>) -> Response<Body> {
 
 /// An answer that goes on, such as a watch, breaks off when the machine loses its power or the server goes away.
 fn while_connected(body: Body, lines: Lines) -> Body {
-    let lost = async move { lines.until(|state| state.power != Power::On || state.api_away).await };
+    let lost = async move { lines.until(|state| !state.up || state.api_away).await };
     Body::from_stream(body.into_data_stream().take_until(Box::pin(lost)))
 }
 

@@ -17,6 +17,7 @@ use tracing_subscriber::{Layer, Registry};
 
 use super::api_server::kinds::{NODES, PODS};
 use super::api_server::store::{Actor, Change};
+use super::controllers::{condition, pod};
 use super::timeline::{Row, Timeline, Tone, Who};
 use crate::clock::Clock;
 
@@ -193,9 +194,8 @@ impl ClusterNews {
 
     fn see_pod(&self, change: &Change) {
         let Some(after) = change.after.as_deref() else { return };
-        let ready = |pod: &Value| ready_status(pod) == "True";
-        let was_ready = change.before.as_deref().is_some_and(ready);
-        if let Some(node) = after["spec"]["nodeName"].as_str().filter(|_| ready(after) && !was_ready) {
+        let was_ready = change.before.as_deref().is_some_and(pod::is_ready);
+        if let Some(node) = pod::node_name(after).filter(|_| pod::is_ready(after) && !was_ready) {
             let name = change.key.name.clone();
             self.timeline.add_pod(change.at, node, Who::Kubernetes, Tone::Quiet, "running and Ready", name);
         }
@@ -203,12 +203,7 @@ impl ClusterNews {
 }
 
 fn ready_status(object: &Value) -> &str {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    conditions
-        .into_iter()
-        .find(|one| one["type"] == "Ready")
-        .and_then(|one| one["status"].as_str())
-        .unwrap_or("Unknown")
+    condition::status(object, "Ready").unwrap_or("Unknown")
 }
 
 /// Makes lines of what Azure does.

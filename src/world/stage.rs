@@ -22,7 +22,7 @@ use super::api_server::kinds::{DAEMON_SETS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAM
 use super::api_server::refusal::Refusal;
 use super::api_server::store::{Actor, Key};
 use super::chance;
-use super::controllers::{self, Controllers, condition};
+use super::controllers::{self, Controllers, condition, pod};
 use super::invariants::Checker;
 use super::kubelets::{Fate, HowItEnded, Kubelets, MachineSpec, READY_AFTER_ANNOTATION, STOPS_AFTER_ANNOTATION};
 use super::lives::{self, Agent, Connect};
@@ -187,7 +187,7 @@ impl Stage {
         let ready = |name: &str, namespace: &str| {
             let of =
                 |pod: &Value| pod["metadata"]["namespace"] == namespace && pod["metadata"]["labels"]["app"] == name;
-            pods.iter().filter(|pod| of(pod) && is_ready(pod)).count()
+            pods.iter().filter(|pod| of(pod) && pod::is_ready(pod)).count()
         };
         let nodes = self.lines.len();
         if ready(lives::DAEMON_SET, lives::NAMESPACE) < nodes {
@@ -403,10 +403,9 @@ impl Stage {
         let is_there =
             |node: &&Arc<Value>| !node["metadata"]["name"].as_str().is_some_and(|name| machines.is_gone(name));
         let nodes = self.server.list(NODES, None);
-        nodes
-            .iter()
-            .filter(is_there)
-            .all(|node| node["metadata"]["annotations"][AGENT_ANNOTATION].is_null() && is_ready(node))
+        nodes.iter().filter(is_there).all(|node| {
+            node["metadata"]["annotations"][AGENT_ANNOTATION].is_null() && condition::is_true(node, "Ready")
+        })
     }
 
     fn tell(&self, node: Option<&str>, who: Who, text: impl Into<String>) {
@@ -574,10 +573,6 @@ fn template(workload: &Workload) -> Value {
         },
         "spec": spec,
     })
-}
-
-fn is_ready(object: &Value) -> bool {
-    condition::is_true(object, "Ready")
 }
 
 /// What became of a pod, where somebody should know.

@@ -40,7 +40,7 @@ use self::rules::{Rule, TOLERANCE};
 use super::api_server::RequestSeen;
 use super::api_server::kinds::{DISRUPTION_BUDGETS, NODES, PODS};
 use super::api_server::store::{Actor, Change, Key};
-use super::controllers::{condition, owner};
+use super::controllers::{condition, owner, pod as pods, taint};
 use super::timeline::{Row, Timeline, Tone, Who};
 use super::verdict::Verdict;
 
@@ -164,9 +164,7 @@ impl Checker {
         match &*change.resource {
             NODES => self.state().see_node(change),
             PODS => self.state().see_pod(change),
-            DISRUPTION_BUDGETS => {
-                self.state().see_budget(change);
-            }
+            DISRUPTION_BUDGETS => self.state().see_budget(change),
             _ => {}
         }
     }
@@ -240,11 +238,6 @@ impl Checker {
     /// Something went wrong that is no agent's decision, such as an agent that ended by itself.
     pub fn violate(&self, at: Timestamp, node: &str, what: &str) {
         self.state().violate(at, node, what);
-    }
-
-    /// How many violations there are.
-    pub fn violations(&self) -> usize {
-        self.state().verdict.violations.len()
     }
 
     /// All is over: what must not be left, and the numbers.
@@ -507,7 +500,7 @@ impl State {
         };
         let Some(uid) = object["metadata"]["uid"].as_str() else { return };
         let told_before = self.pods.get(uid).and_then(|pod| pod.told_at);
-        let told = object["metadata"]["deletionTimestamp"].is_string().then(|| told_before.unwrap_or(change.at));
+        let told = pods::is_terminating(object).then(|| told_before.unwrap_or(change.at));
         self.pods.insert(uid.to_owned(), Pod { told_at: told, ..pod(&change.key, object) });
         self.weigh_pod(change.at, uid);
     }
@@ -656,7 +649,7 @@ impl State {
 /// Whether a pod is Ready, on a machine that runs, and not told to stop.
 fn is_healthy(pod: &Pod, nodes: &BTreeMap<String, Node>) -> bool {
     let up = nodes.get(&pod.node).is_some_and(|node| node.up);
-    up && pod.told_at.is_none() && condition::is_true(&pod.object, "Ready")
+    up && pod.told_at.is_none() && pods::is_ready(&pod.object)
 }
 
 fn strings(object: &Value) -> BTreeMap<String, String> {
@@ -670,18 +663,18 @@ fn pod(key: &Key, object: &Arc<Value>) -> Pod {
     let of_daemon_set = controller.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
     let mirror = metadata["annotations"]["kubernetes.io/config.mirror"].is_string();
     let says_skip = |map: &Value| map[SKIP_DRAIN] == "true";
-    let mut tolerations = object["spec"]["tolerations"].as_array().into_iter().flatten();
-    let any_effect = |one: &Value| one["effect"].is_null() || one["effect"] == "NoSchedule";
-    let any_key = |one: &Value| one["key"].is_null() || one["key"] == "node.kubernetes.io/unschedulable";
+    let mut tolerations = taint::tolerations(&object["spec"]).iter();
+    let any_effect = |one: &Value| one["effect"].is_null() || one["effect"] == taint::NO_SCHEDULE;
+    let any_key = |one: &Value| one["key"].is_null() || one["key"] == taint::UNSCHEDULABLE;
     let mut volumes = object["spec"]["volumes"].as_array().into_iter().flatten();
     Pod {
         name: key.to_string(),
         namespace: key.namespace.clone(),
         object: Arc::clone(object),
-        node: object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned(),
+        node: pods::node_name(object).unwrap_or_default().to_owned(),
         stays: of_daemon_set || mirror || says_skip(&metadata["labels"]) || says_skip(&metadata["annotations"]),
         told_at: None,
-        finished: matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")),
+        finished: pods::is_finished(object),
         may_come_back: tolerations.any(|one| any_key(one) && any_effect(one)),
         bare: controller.is_none(),
         empty_dir: volumes.any(|volume| volume["emptyDir"].is_object()),
