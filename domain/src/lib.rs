@@ -6,7 +6,9 @@
 
 pub mod drain;
 pub mod fingerprint;
+pub mod marks;
 pub mod node_plan;
+pub mod notification;
 pub mod policy;
 pub mod record;
 pub mod scheduled_event;

@@ -5,22 +5,30 @@
 //! outlive the agent is in the [`Record`] on the node; the plan says how the record is to change, and nothing is
 //! carried out before the node carries the record that explains it.
 
-use std::collections::BTreeMap;
+mod conditions;
+mod sightings;
+mod telling;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 
+use crate::drain::pod::PodName;
 use crate::drain::{Order, Outcome};
-use crate::policy::{Action, AtDeadline, Judgement, PolicySet, Profile, Ruling};
+use crate::marks::{Claim, Claims, MarkChanges, Marking, Marks, TaintEffect};
+use crate::notification::Topic;
+use crate::policy::{Action, Approve, AtDeadline, Judgement, NodeTraits, PolicySet, Profile, Ruling};
 use crate::record::{
-    Claim, DrainRecord, DrainResult, MOST_PODS_NAMED, Record, RecordError, RecordedEvent, cordon_claim_of_other_role,
+    DrainRecord, DrainResult, MOST_PODS_NAMED, Record, RecordError, RecordedEvent, claims_of_other_role,
 };
-use crate::scheduled_event::{Document, EventId, EventStatus, NotBefore, ScheduledEvent, VmName};
+use crate::scheduled_event::{EventId, EventStatus, ScheduledEvent, VmName};
 use crate::time::{Monotonic, Now, minus, plus, spoken, stamp};
-
-/// How many good documents in a row must lack an event before it counts as gone.
-pub const ABSENT_FROM: u64 = 2;
+pub use conditions::{CONDITION_TYPES, ConditionChanges, NodeCondition};
+pub use sightings::{ABSENT_FROM, Sightings};
+pub use telling::Announcement;
+use telling::{farewell, sighting};
 
 /// How much time an event without a `NotBefore` in the future leaves: the impact may begin at any moment.
 pub const WITHOUT_NOTICE: Duration = Duration::from_secs(30);
@@ -31,47 +39,17 @@ pub const FIELD_MANAGER: &str = "remediator-agent";
 /// How often a cordon that someone takes away during a drain is put back.
 pub const MOST_CORDONS_RESTORED: u32 = 3;
 
+/// How many messages may wait in the record for receivers outside the cluster; the oldest make room.
+const MOST_UNTOLD: usize = 8;
+
+/// The labels by which AKS names the pool of a node, the newer first.
+const POOL_LABELS: [&str; 2] = ["kubernetes.azure.com/agentpool", "agentpool"];
+
 /// Events whose deadlines are this close are drained for as one, in the way of the hardest.
 const SAME_TIME: Duration = Duration::from_secs(10);
 
 /// A `NotBefore` that moves away by less than this is not worth a write to the node.
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(2);
-
-/// What Azure has listed so far in this life of the agent. Only good documents count: a failed poll is not told here.
-#[derive(Clone, Debug, Default)]
-pub struct Sightings {
-    documents: u64,
-    latest: Option<Document>,
-    last_listed: BTreeMap<EventId, u64>,
-}
-
-impl Sightings {
-    /// A good document has arrived on this machine.
-    pub fn see(&mut self, document: Document, vm: &VmName) {
-        self.documents += 1;
-        for event in document.events_of(vm) {
-            self.last_listed.insert(event.id.clone(), self.documents);
-        }
-        let oldest = self.documents.saturating_sub(ABSENT_FROM);
-        self.last_listed.retain(|_, listed| *listed > oldest);
-        self.latest = Some(document);
-    }
-
-    /// The events that the latest good document lists for the machine.
-    pub fn events_of<'a>(&'a self, vm: &'a VmName) -> impl Iterator<Item = &'a ScheduledEvent> {
-        self.latest.iter().flat_map(move |document| document.events_of(vm))
-    }
-
-    /// Whether enough good documents in a row lack the event, or do not list it for this machine.
-    pub fn is_gone(&self, id: &EventId) -> bool {
-        self.documents >= ABSENT_FROM && !self.last_listed.contains_key(id)
-    }
-
-    /// Whether the latest document lists an event that concerns the machine.
-    pub fn concern(&self, vm: &VmName) -> bool {
-        self.events_of(vm).next().is_some()
-    }
-}
 
 /// What a plan needs to know of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,10 +62,12 @@ pub struct NodeView {
     pub resource_version: String,
     /// Its labels, by which policies select.
     pub labels: BTreeMap<String, String>,
-    /// Whether it is cordoned.
-    pub unschedulable: bool,
-    /// Who wrote the cordon that is there, as far as the API server knows.
-    pub cordon_manager: Option<String>,
+    /// What its annotation [`crate::policy::POLICY_ANNOTATION`] says.
+    pub policy: Option<String>,
+    /// The marks on it, whoever set them.
+    pub marks: Marks,
+    /// Its conditions of the types that the agent writes.
+    pub conditions: Vec<NodeCondition>,
     /// Whether its condition `Ready` is `True`.
     pub ready: bool,
     /// The boot that the kubelet reports.
@@ -98,6 +78,23 @@ pub struct NodeView {
     pub other_record: Option<String>,
     /// Whether a person holds remediator off this node.
     pub held: bool,
+}
+
+impl NodeView {
+    /// By what it is given its policy.
+    pub fn traits(&self) -> NodeTraits<'_> {
+        NodeTraits { labels: &self.labels, policy: self.policy.as_deref() }
+    }
+
+    /// The pool that it belongs to, empty if its labels name none.
+    pub fn pool(&self) -> &str {
+        POOL_LABELS.iter().find_map(|label| self.labels.get(*label)).map_or("", String::as_str)
+    }
+
+    /// Whether nothing of the agent's is on it.
+    pub fn is_clean(&self) -> bool {
+        self.record.is_none() && !self.conditions.iter().any(NodeCondition::is_ours)
+    }
 }
 
 /// A drain that has ended but is not in the record yet.
@@ -126,8 +123,20 @@ pub struct Situation<'a> {
     pub policies: &'a PolicySet,
     /// A drain is running in this process.
     pub draining: bool,
+    /// The pods that have held that drain up for some time, and why.
+    pub blocked: &'a [(PodName, String)],
     /// A drain of this process has ended.
     pub finished: Option<&'a FinishedDrain>,
+    /// Whether this node holds one of the slots for drains of its pool.
+    pub slot_held: bool,
+    /// Whether the API server has just refused, by its admission, to put marks on the node beside the cordon.
+    pub marks_refused: bool,
+    /// What receivers outside the cluster want to be told.
+    pub topics: &'a BTreeSet<Topic>,
+    /// The messages that they have been told, or could not be.
+    pub told: &'a BTreeSet<String>,
+    /// The events that Azure has been told may start.
+    pub approved: &'a BTreeMap<EventId, Timestamp>,
     /// The time.
     pub now: Now,
 }
@@ -145,6 +154,8 @@ pub enum Stage {
     Held,
     /// The node is or is being cordoned, and that is all the policy wants.
     Cordoned,
+    /// The node is cordoned; other nodes of its pool are being drained, and it has to wait for its turn.
+    WaitingForSlot,
     /// The node is being drained until this deadline.
     Draining(Timestamp),
     /// The node is drained; the event is still to come or to end.
@@ -168,6 +179,7 @@ impl Stage {
             Self::Waiting(_) => "waiting",
             Self::Held => "held",
             Self::Cordoned => "cordoned",
+            Self::WaitingForSlot => "waiting-for-slot",
             Self::Draining(_) => "draining",
             Self::Drained => "drained",
             Self::Incomplete => "incomplete",
@@ -178,12 +190,13 @@ impl Stage {
     }
 
     /// Every word that [`Self::word`] may say.
-    pub const WORDS: [&'static str; 11] = [
+    pub const WORDS: [&'static str; 12] = [
         "idle",
         "ignoring",
         "waiting",
         "held",
         "cordoned",
+        "waiting-for-slot",
         "draining",
         "drained",
         "incomplete",
@@ -201,6 +214,9 @@ impl fmt::Display for Stage {
             Self::Waiting(until) => write!(out, "the event is far away; acting at {}", stamp(*until)),
             Self::Held => out.write_str("held by annotation remediator.dev/hold: nothing is begun or undone"),
             Self::Cordoned => out.write_str("cordoned until the event is gone"),
+            Self::WaitingForSlot => {
+                out.write_str("cordoned; other nodes of the pool are being drained, and this one waits for its turn")
+            }
             Self::Draining(deadline) => write!(out, "draining until {} at the latest", stamp(*deadline)),
             Self::Drained => out.write_str("drained; waiting for the event to come and go"),
             Self::Incomplete => out.write_str("drained as far as it went; waiting for the event to come and go"),
@@ -211,26 +227,13 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Something to tell people about, once for each key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announcement {
-    /// What makes it the same announcement when it is made again, also by another life of the agent.
-    pub key: String,
-    /// A reason in CamelCase, as Kubernetes Events have them.
-    pub reason: String,
-    /// Whether someone should look at it.
-    pub warning: bool,
-    /// What happened, why, and what comes next.
-    pub note: String,
-}
-
 /// One write to the node: the marks and the record together, or neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeWrite {
     /// The version of the node that the plan was made for.
     pub resource_version: String,
-    /// The cordon is set or taken away; untouched if `None`.
-    pub unschedulable: Option<bool>,
+    /// What is written of the marks.
+    pub marks: MarkChanges,
     /// The record, or `None` to remove it.
     pub record: Option<String>,
     /// What to tell once the write has succeeded.
@@ -246,6 +249,24 @@ pub struct DrainOrder {
     pub order: Order,
 }
 
+/// An event that Azure may be told to start now, as far as this node is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    /// The event.
+    pub event: EventId,
+    /// Whether the other nodes that it concerns have to be drained first.
+    pub when_drained: bool,
+}
+
+/// A slot for a drain that this node needs, or has and still needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotNeed {
+    /// The pool, empty if the node's labels name none.
+    pub pool: String,
+    /// How many slots the pool has.
+    pub most: u32,
+}
+
 /// What to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -255,6 +276,12 @@ pub struct Plan {
     pub write: Option<NodeWrite>,
     /// The drain that should be running; a running one is stopped if there is none.
     pub drain: Option<DrainOrder>,
+    /// What to write of the node's conditions, which is not urgent.
+    pub conditions: ConditionChanges,
+    /// The slot that is needed, or to be kept; one that is held is given back if there is none.
+    pub slot: Option<SlotNeed>,
+    /// The events that may be started, once the others that they concern are ready too.
+    pub approvals: Vec<Approval>,
     /// What to tell, whatever becomes of the write.
     pub announcements: Vec<Announcement>,
     /// When to plan again if nothing happens before.
@@ -263,7 +290,7 @@ pub struct Plan {
 
 /// When the policy wants the action to begin.
 pub fn start_of(ruling: &Ruling, event: &ScheduledEvent, wall: Timestamp) -> Timestamp {
-    match (ruling.start_at_most, event.notice(wall)) {
+    match (ruling.start.at_most, event.notice(wall)) {
         (Some(at_most), Some(not_before)) => minus(not_before, at_most),
         // Started, or of unknown time: it may be now.
         _ => wall,
@@ -295,11 +322,14 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
 fn unreadable(situation: &Situation<'_>, error: RecordError) -> Plan {
     let note = error.to_string();
     let key = format!("{}/record-unreadable", situation.node.uid);
-    let announcement = Announcement { key, reason: "RecordUnreadable".into(), warning: true, note };
+    let announcement = Announcement::new(key, "RecordUnreadable", note).on(Topic::Failed).warning_if(true);
     Plan {
         stage: Stage::RecordUnreadable(error),
         write: None,
         drain: None,
+        conditions: ConditionChanges::default(),
+        slot: None,
+        approvals: Vec::new(),
         announcements: vec![announcement],
         look_again: None,
     }
@@ -311,22 +341,26 @@ struct Call {
     ruled_at: Option<Timestamp>,
     deadline: Timestamp,
     profile: Profile,
+    nodes_at_once: Option<u32>,
 }
 
 impl Call {
     /// The call of an event for a drain that began at `started_at`; `None` if it calls for none, or has had it.
-    fn of(event: &RecordedEvent, started_at: Timestamp) -> Option<Self> {
-        if event.drained.is_some() { None } else { Self::had_or_not(event, started_at) }
+    fn of(event: &RecordedEvent, started_at: Timestamp, now: Now) -> Option<Self> {
+        if event.drained.is_some() { None } else { Self::had_or_not(event, started_at, now) }
     }
 
-    fn had_or_not(event: &RecordedEvent, started_at: Timestamp) -> Option<Self> {
+    fn had_or_not(event: &RecordedEvent, started_at: Timestamp, now: Now) -> Option<Self> {
         let ruling = event.ruling.as_ref().filter(|ruling| ruling.action == Action::Drain)?;
         let deadline = deadline_of(event.not_before, event.without_notice_since)?;
         let profile = ruling.profile.clone().unwrap_or_default();
-        // A timeout counts from when the event joined the drain.
-        let joined_at = event.ruled_at.map_or(started_at, |ruled_at| ruled_at.max(started_at));
+        // A timeout counts from when the event joined the drain; a beginning that lies ahead was written before the clock was
+        // set back.
+        let began = Some(started_at).filter(|began| *began <= now.wall);
+        let joined_at = event.ruled_at.max(began).unwrap_or(now.wall);
         let deadline = profile.timeout.map_or(deadline, |timeout| deadline.min(plus(joined_at, timeout)));
-        Some(Self { event: event.id.clone(), ruled_at: event.ruled_at, deadline, profile })
+        let nodes_at_once = ruling.nodes_at_once;
+        Some(Self { event: event.id.clone(), ruled_at: event.ruled_at, deadline, profile, nodes_at_once })
     }
 }
 
@@ -341,6 +375,10 @@ struct Planner<'a> {
     start: Option<Timestamp>,
     /// The other role's record cannot be read, and something waits for that.
     unreadable: Option<RecordError>,
+    /// The claims of the other role, or why they cannot be read.
+    other: Result<Claims, RecordError>,
+    slot: Option<SlotNeed>,
+    waits_for_slot: bool,
     on_write: Vec<Announcement>,
     announcements: Vec<Announcement>,
 }
@@ -356,33 +394,42 @@ impl<'a> Planner<'a> {
             listed: false,
             start: None,
             unreadable: None,
+            other: claims_of_other_role(situation.node.other_record.as_deref()),
+            slot: None,
+            waits_for_slot: false,
             on_write: Vec::new(),
             announcements: Vec::new(),
         }
     }
 
     fn plan(mut self) -> Plan {
+        self.mend_times_after_clock_step();
         self.take_up_listed_events();
         self.let_go_of_gone_events();
         self.note_finished_drain();
         let drain = self.order_drain();
-        let unschedulable = self.cordon_or_release(drain.is_some());
+        let marks = self.mark_or_release(drain.is_some());
+        self.note_blocked_pods();
+        self.note_untold();
         let record = (!self.nothing_to_remember()).then(|| self.next.to_annotation());
-        let changed = unschedulable.is_some() || record != self.persisted.as_ref().map(Record::to_annotation);
+        let changed = marks.any() || record != self.persisted.as_ref().map(Record::to_annotation);
         let stage = self.stage(drain.as_ref());
         let write = changed.then(|| NodeWrite {
             resource_version: self.situation.node.resource_version.clone(),
-            unschedulable,
+            marks,
             record,
             announcements: std::mem::take(&mut self.on_write),
         });
         // A drain begins when the node carries the record of it, so that a new life of the agent goes on with it.
         let recorded = self.persisted.as_ref().and_then(|record| record.drain.as_ref());
-        let cordoned = self.situation.node.unschedulable || self.next.uncordoned_at.is_some();
+        let cordoned = self.situation.node.marks.unschedulable || self.next.uncordoned_at.is_some();
         let may_run =
             self.situation.draining || (cordoned && recorded.is_some_and(|drain| drain.finished_at.is_none()));
         Plan {
             stage,
+            conditions: self.conditions(),
+            slot: self.slot_need(),
+            approvals: self.approvals(),
             write,
             drain: drain.filter(|_| may_run),
             announcements: self.announcements,
@@ -390,26 +437,46 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Instants that we wrote ourselves cannot lie ahead, unless the clock was set back since; left as they are, what is
+    /// counted from them would take as much longer.
+    fn mend_times_after_clock_step(&mut self) {
+        let now = to_the_second(self.now.wall);
+        let mend = |at: &mut Timestamp| *at = (*at).min(now);
+        for event in &mut self.next.events {
+            event.without_notice_since.as_mut().map(mend);
+            event.ruled_at.as_mut().map(mend);
+        }
+        // A running drain is known by its beginning, so that is mended where it is used.
+        self.next.uncordoned_at.as_mut().map(mend);
+    }
+
     fn take_up_listed_events(&mut self) {
         let Situation { vm, sightings, policies, node, .. } = self.situation;
         for event in sightings.events_of(vm) {
             self.listed = true;
-            let judgement = policies.judge(&node.labels, event);
+            let judgement = policies.judge(node.traits(), event, self.now);
             // What the record tells of has been told.
             let known = self.persisted.as_ref().and_then(|record| record.event(&event.id));
             if known.is_none_or(|known| known.status != event.status) {
-                self.announcements.push(self.sighting(event, &judgement));
+                let told = sighting(event, &judgement, self.now);
+                self.announcements.push(told);
             }
             let position = self.next.events.iter().position(|recorded| recorded.id == event.id);
             let wanted = judgement.action() > Action::None;
             if position.is_none() && !wanted {
                 continue;
             }
+            if known.is_none_or(|known| known.status != event.status) {
+                self.leave_untold(&sighting(event, &judgement, self.now));
+            }
             let mut recorded = match position {
                 Some(position) => self.next.events[position].clone(),
                 None => RecordedEvent::new(event, to_the_second(self.now.wall)),
             };
             recorded.status = event.status.clone();
+            if recorded.approved_at.is_none() {
+                recorded.approved_at = self.situation.approved.get(&event.id).copied().map(to_the_second);
+            }
             self.note_notice(&mut recorded, event);
             self.apply(&mut recorded, event, judgement);
             match position {
@@ -445,11 +512,15 @@ impl<'a> Planner<'a> {
     fn apply(&mut self, recorded: &mut RecordedEvent, event: &ScheduledEvent, judgement: Judgement) {
         let Judgement::Ruled(ruling) = judgement else { return };
         let fixed = recorded.ruling.as_ref().map_or(Action::None, |fixed| fixed.action);
+        let start = start_of(&ruling, event, self.now.wall);
+        if ruling.action > fixed && !self.situation.node.held && start > self.now.wall {
+            self.start = Some(self.start.map_or(start, |known| known.min(start)));
+        }
+        let ruling = self.for_now(ruling, start, recorded);
         if ruling.action <= fixed || self.situation.node.held {
             return;
         }
-        let start = start_of(&ruling, event, self.now.wall);
-        if start <= self.now.wall {
+        if start <= self.now.wall || ruling.start.cordon_at_once {
             // Nobody could act before its time was over, and it is still listed: then it has come without notice.
             let deadline = deadline_of(recorded.not_before, recorded.without_notice_since);
             if fixed < Action::Drain && deadline.is_some_and(|deadline| deadline <= self.now.wall) {
@@ -459,9 +530,17 @@ impl<'a> Planner<'a> {
             recorded.ruling = Some(ruling);
             recorded.ruled_at = Some(to_the_second(self.now.wall));
             recorded.drained = None;
-        } else {
-            self.start = Some(self.start.map_or(start, |known| known.min(start)));
         }
+    }
+
+    /// What of a ruling can be begun now: only the cordon, where it is too early or too late for the drain.
+    fn for_now(&self, ruling: Ruling, start: Timestamp, recorded: &RecordedEvent) -> Ruling {
+        let wall = self.now.wall;
+        let too_early = ruling.start.cordon_at_once && start > wall;
+        let deadline = deadline_of(recorded.not_before.filter(|at| *at > wall), recorded.without_notice_since);
+        let left = self.now.until(deadline.unwrap_or_else(|| plus(wall, WITHOUT_NOTICE)));
+        let too_late = ruling.start.at_least.is_some_and(|least| left < least);
+        if ruling.action == Action::Drain && (too_early || too_late) { ruling.cordoning() } else { ruling }
     }
 
     fn let_go_of_gone_events(&mut self) {
@@ -470,45 +549,64 @@ impl<'a> Planner<'a> {
             self.next.events.drain(..).partition(|recorded| sightings.is_gone(&recorded.id));
         self.next.events = there;
         for event in gone {
-            self.on_write.push(farewell(&event, self.now.wall));
+            self.tell_on_write(farewell(&event, self.now.wall));
         }
     }
 
     fn note_finished_drain(&mut self) {
         let Some(finished) = self.situation.finished else { return };
-        let Outcome { result, left, evicted, deleted } = &finished.outcome;
         let this_one =
             |drain: &&mut DrainRecord| drain.finished_at.is_none() && drain.started_at == finished.started_at;
         let Some(drain) = self.next.drain.as_mut().filter(this_one) else { return };
+        let Outcome { result, left, .. } = &finished.outcome;
         drain.finished_at = Some(to_the_second(finished.at));
         drain.left = left.iter().take(MOST_PODS_NAMED).map(|(name, _)| name.to_string()).collect();
         drain.left_count = u32::try_from(left.len()).unwrap_or(u32::MAX);
-        let lasted = spoken(Duration::try_from(finished.at.duration_since(drain.started_at)).unwrap_or_default());
-        let key = format!("drain/{}/{result}", drain.started_at);
-        let pods = if *evicted == 1 { "pod" } else { "pods" };
-        let went = match deleted {
-            0 => format!("{evicted} {pods} evicted"),
-            _ => format!("{evicted} {pods} evicted, {deleted} deleted without asking their disruption budget"),
-        };
-        let (reason, note) = match (result, left.as_slice()) {
-            (DrainResult::Drained, []) => ("NodeDrainEnd", format!("Drained in {lasted}: {went}.")),
-            (DrainResult::Drained, left) => {
-                ("NodeDrainEnd", format!("Drained in {lasted}: {went}; left as asked for: {}.", naming(left)))
-            }
-            (DrainResult::Incomplete, []) => {
-                ("NodeDrainError", format!("Drain ended after {lasted} before anyone could list what was left."))
-            }
-            (DrainResult::Incomplete, left) => {
-                ("NodeDrainError", format!("Drain ended after {lasted}: {went}; left: {}.", naming(left)))
-            }
-        };
-        let warning = *result == DrainResult::Incomplete || *deleted > 0 || !left.is_empty();
+        let told = telling::drain_ended(drain, &finished.outcome, finished.at);
         for event in &mut self.next.events {
             if finished.events.contains(&event.id) {
                 event.drained = Some(*result);
             }
         }
-        self.on_write.push(Announcement { key, reason: reason.into(), warning, note });
+        self.tell_on_write(told);
+    }
+
+    fn note_blocked_pods(&mut self) {
+        let blocked = self.situation.blocked;
+        if blocked.is_empty() || !self.situation.draining || self.situation.node.held {
+            return;
+        }
+        let Some(drain) = self.next.drain.as_mut() else { return };
+        if drain.finished_at.is_none() && !drain.blocked_told {
+            drain.blocked_told = true;
+            let told = telling::drain_blocked(drain, blocked);
+            self.tell_on_write(told);
+        }
+    }
+
+    /// Something to be told with the write, which is lost with this life if the write succeeds and the process dies then;
+    /// so what receivers outside the cluster want to know stands in the record until they know it.
+    fn tell_on_write(&mut self, announcement: Announcement) {
+        self.leave_untold(&announcement);
+        self.on_write.push(announcement);
+    }
+
+    fn leave_untold(&mut self, announcement: &Announcement) {
+        let Some(topic) = announcement.topic.filter(|topic| self.situation.topics.contains(topic)) else { return };
+        let untold = announcement.untold(topic, &self.situation.node.uid, to_the_second(self.now.wall));
+        if self.next.untold.iter().any(|known| known.id == untold.id) {
+            return;
+        }
+        if self.next.untold.len() >= MOST_UNTOLD {
+            self.next.untold.remove(0);
+        }
+        self.next.untold.push(untold);
+    }
+
+    /// What has been told, or what nobody wants to be told any more, is forgotten.
+    fn note_untold(&mut self) {
+        let Situation { told, topics, .. } = self.situation;
+        self.next.untold.retain(|untold| topics.contains(&untold.topic) && !told.contains(&untold.id));
     }
 
     /// The drain that the events call for, and the record of it.
@@ -517,7 +615,8 @@ impl<'a> Planner<'a> {
         let running =
             self.next.drain.as_ref().filter(|drain| drain.finished_at.is_none()).map(|drain| drain.started_at);
         let started_at = running.unwrap_or_else(|| to_the_second(self.now.wall));
-        let calling: Vec<Call> = self.next.events.iter().filter_map(|event| Call::of(event, started_at)).collect();
+        let calling: Vec<Call> =
+            self.next.events.iter().filter_map(|event| Call::of(event, started_at, self.now)).collect();
         let Some(deadline) = calling.iter().map(|call| call.deadline).min() else {
             // Its events are gone; another drain is another drain.
             if running.is_some() {
@@ -527,6 +626,15 @@ impl<'a> Planner<'a> {
         };
         if self.situation.node.held {
             return None;
+        }
+        // Only where every event leaves room for it does one drain wait for others.
+        let most = calling.iter().map(|call| call.nodes_at_once).min().flatten();
+        if let Some(most) = most {
+            self.slot = Some(SlotNeed { pool: self.situation.node.pool().to_owned(), most });
+            if running.is_none() && !self.situation.slot_held {
+                self.waits_for_slot = true;
+                return None;
+            }
         }
         // An event that came after the cordon was given up is another reason for it.
         if calling.iter().any(|call| self.next.uncordoned_at.is_some_and(|given_up| call.ruled_at > Some(given_up))) {
@@ -547,7 +655,7 @@ impl<'a> Planner<'a> {
             let left = spoken(self.now.until(deadline));
             let note = format!("Draining until {} at the latest (in {left}).", stamp(deadline));
             let key = format!("drain/{started_at}/start");
-            self.on_write.push(Announcement { key, reason: "NodeDrainStart".into(), warning: false, note });
+            self.tell_on_write(Announcement::new(key, "NodeDrainStart", note).on(Topic::Drain));
         }
         let mut recorded = self.next.drain.take().filter(|_| running.is_some());
         recorded.get_or_insert_with(|| DrainRecord::new(started_at, deadline)).deadline = deadline;
@@ -561,7 +669,7 @@ impl<'a> Planner<'a> {
     fn try_again_where_the_deadline_moved_away(&mut self) {
         let Some(drain) = self.next.drain.as_ref().filter(|drain| drain.finished_at.is_some()) else { return };
         for event in &mut self.next.events {
-            let deadline = Call::had_or_not(event, drain.started_at).map(|call| call.deadline);
+            let deadline = Call::had_or_not(event, drain.started_at, self.now).map(|call| call.deadline);
             let moved_away = deadline.is_some_and(|deadline| deadline > drain.deadline && deadline > self.now.wall);
             if event.drained == Some(DrainResult::Incomplete) && moved_away {
                 event.drained = None;
@@ -569,29 +677,61 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Sets or takes away the cordon, and says so; `None` leaves it as it is.
-    fn cordon_or_release(&mut self, drain_called_for: bool) -> Option<bool> {
+    /// Sets the marks or takes them away, and says so.
+    fn mark_or_release(&mut self, drain_called_for: bool) -> MarkChanges {
+        if !self.next.events.iter().any(|event| event.ruling.is_some()) {
+            return self.release();
+        }
+        if self.situation.node.held {
+            return MarkChanges::default();
+        }
+        let unschedulable = self.cordon(drain_called_for || self.waits_for_slot);
+        let beside = self.mark_beside_cordon();
+        MarkChanges { unschedulable, ..beside }
+    }
+
+    /// The marks that the policy wants beside the cordon.
+    fn mark_beside_cordon(&mut self) -> MarkChanges {
+        if self.situation.marks_refused && !self.next.marks_refused {
+            self.next.marks_refused = true;
+            let key = format!("{}/marks-refused", self.first_event());
+            let note = "An admission policy or webhook refuses the taint, label or annotation that the policy asks for: the \
+                        node is only cordoned. Let it pass, or take them out of the policy.";
+            self.tell_on_write(Announcement::new(key, "NodeMarksRefused", note).on(Topic::Failed).warning_if(true));
+        }
+        if self.next.marks_refused {
+            return MarkChanges::default();
+        }
+        let mut wanted = Marking::default();
+        for ruling in self.next.events.iter().filter_map(|event| event.ruling.as_ref()) {
+            wanted.taint = wanted.taint.or_else(|| ruling.marking.taint.clone());
+            wanted.exclude_from_load_balancers |= ruling.marking.exclude_from_load_balancers;
+            wanted.disable_scale_down |= ruling.marking.disable_scale_down;
+        }
+        // It would delete the pods that are still to be evicted.
+        let still_to_drain = self.next.events.iter().any(|event| {
+            event.drained.is_none() && event.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain)
+        });
+        wanted.taint = wanted.taint.filter(|taint| taint.effect != TaintEffect::NoExecute || !still_to_drain);
+        let other = self.other.clone().unwrap_or_default();
+        self.next.claims.take(&wanted, &other, &self.situation.node.marks)
+    }
+
+    /// Sets the cordon, or finds it there; `None` leaves it as it is.
+    fn cordon(&mut self, drain_called_for: bool) -> Option<bool> {
         let node = self.situation.node;
-        let other = cordon_claim_of_other_role(node.other_record.as_deref());
-        let acting = self.next.events.iter().any(|event| event.ruling.is_some());
-        if !acting {
-            return self.release(other);
-        }
-        if node.held {
-            return None;
-        }
+        let Marks { unschedulable, cordon_manager, .. } = &node.marks;
+        let autoscaler_gave_up = self.next.removed_by_autoscaler && !node.marks.removed_by_autoscaler();
+        self.next.removed_by_autoscaler = node.marks.removed_by_autoscaler();
         let Some(claim) = self.next.claims.cordon else {
             self.next.boot_id = node.boot_id.clone();
-            let by_us = node.cordon_manager.as_deref() == Some(FIELD_MANAGER);
-            self.next.claims.cordon = Some(match (node.unschedulable, other) {
-                (false, _) => Claim::Ours,
-                (true, Ok(Some(of_other_role))) => of_other_role,
-                // Our record of it has been taken away, but not the cordon itself.
-                (true, _) if by_us => Claim::Ours,
-                (true, _) => Claim::Foreign,
-            });
-            if node.unschedulable {
-                if self.next.claims.cordon == Some(Claim::Foreign) {
+            let by_us = cordon_manager.as_deref() == Some(FIELD_MANAGER);
+            let other = self.other.as_ref().ok().and_then(|other| other.cordon);
+            // Our record of it may have been taken away, but not the cordon itself.
+            let claim = if by_us && other.is_none() { Claim::Ours } else { Claim::on(*unschedulable, other) };
+            self.next.claims.cordon = Some(claim);
+            if *unschedulable {
+                if claim == Claim::Foreign {
                     let note = "The node was cordoned before its scheduled event; it stays so afterwards.";
                     self.tell_cordon("cordoned-before", false, note);
                 }
@@ -601,8 +741,15 @@ impl<'a> Planner<'a> {
             self.tell_cordon("cordon", false, note);
             return Some(true);
         };
-        if node.unschedulable {
+        if *unschedulable {
             return None;
+        }
+        if autoscaler_gave_up {
+            self.next.claims.cordon = Some(Claim::Ours);
+            let note =
+                "The autoscaler gave up removing the node and uncordoned it: cordoned again for the scheduled event.";
+            self.tell_cordon(&format!("autoscaler/{}", node.resource_version), false, note);
+            return Some(true);
         }
         let restored = self.next.cordon_restored;
         if drain_called_for && restored < MOST_CORDONS_RESTORED {
@@ -620,10 +767,9 @@ impl<'a> Planner<'a> {
             self.next.claims.cordon = Some(Claim::Foreign);
             self.next.uncordoned_at = Some(to_the_second(self.now.wall));
             let note =
-                "Someone uncordoned the node while its event is still listed; it stays so. New pods may be lost."
-                    .into();
+                "Someone uncordoned the node while its event is still listed; it stays so. New pods may be lost.";
             let key = format!("{}/uncordoned/{restored}/{claim:?}", self.first_event());
-            self.on_write.push(Announcement { key, reason: "NodeUncordoned".into(), warning: true, note });
+            self.tell_on_write(Announcement::new(key, "NodeUncordoned", note).warning_if(true));
         }
         None
     }
@@ -631,7 +777,7 @@ impl<'a> Planner<'a> {
     fn tell_cordon(&mut self, what: &str, warning: bool, note: &str) {
         let key = format!("{}/{what}", self.first_event());
         // Told first, because everything else follows from it.
-        self.on_write.insert(0, Announcement { key, reason: "NodeCordonEnd".into(), warning, note: note.into() });
+        self.on_write.insert(0, Announcement::new(key, "NodeCordonEnd", note).warning_if(warning));
     }
 
     fn first_event(&self) -> String {
@@ -639,23 +785,22 @@ impl<'a> Planner<'a> {
     }
 
     /// Gives the node back: undoes what is ours and what nobody else needs.
-    fn release(&mut self, other: Result<Option<Claim>, RecordError>) -> Option<bool> {
+    fn release(&mut self) -> MarkChanges {
         let node = self.situation.node;
-        let Some(claim) = self.next.claims.cordon else {
+        if self.next.claims.none() {
             self.next.drain = None;
-            return None;
-        };
-        if node.held || !node.ready {
-            return None;
+            return MarkChanges::default();
         }
-        let other = match other {
+        if node.held || !node.ready {
+            return MarkChanges::default();
+        }
+        let other = match self.other.clone() {
             Ok(other) => other,
             Err(error) => {
                 let key = format!("{}/other-record-unreadable", node.uid);
-                let reason = "RecordUnreadable".into();
-                self.announcements.push(Announcement { key, reason, warning: true, note: error.to_string() });
+                self.announcements.push(Announcement::new(key, "RecordUnreadable", error.to_string()).warning_if(true));
                 self.unreadable = Some(error);
-                return None;
+                return MarkChanges::default();
             }
         };
         let restarted = match (&self.next.boot_id, &node.boot_id) {
@@ -663,44 +808,107 @@ impl<'a> Planner<'a> {
             (Some(_), Some(_)) => " The machine did not restart.",
             _ => "",
         };
+        let claim = self.next.claims.cordon.unwrap_or(Claim::Foreign);
         // While nobody of us looked, or a hold forbade it, someone may have taken our cordon away and set one of their own.
-        let by_another = node.cordon_manager.as_deref().is_some_and(|manager| manager != FIELD_MANAGER);
-        let ours = claim == Claim::Ours && other.is_none() && !by_another;
-        let note = match (ours && node.unschedulable, other) {
+        let by_another = node.marks.cordon_manager.as_deref().is_some_and(|manager| manager != FIELD_MANAGER);
+        let for_autoscaler = node.marks.removed_by_autoscaler();
+        let ours = claim.is_last(other.cordon) && !by_another && !for_autoscaler;
+        let cordoned = node.marks.unschedulable;
+        let note = match (ours && cordoned, other.cordon) {
             (true, _) => format!("Uncordoned: the scheduled event is over.{restarted}"),
             (false, Some(_)) => format!("Left cordoned for a repair of this node.{restarted}"),
-            (false, None) if node.unschedulable && claim == Claim::Ours => {
+            (false, None) if cordoned && for_autoscaler => {
+                format!("Left cordoned: the autoscaler is removing the node.{restarted}")
+            }
+            (false, None) if cordoned && claim == Claim::Ours => {
                 format!("Left cordoned: someone else has cordoned it since.{restarted}")
             }
-            (false, None) if node.unschedulable => {
+            (false, None) if cordoned => {
                 format!("Left cordoned, as it was before the scheduled event.{restarted}")
             }
             (false, None) => format!("Given back: the scheduled event is over.{restarted}"),
         };
         let began = self.next.drain.as_ref().map(|drain| drain.started_at);
         let key = format!("{}/release/{:?}/{began:?}", node.uid, self.persisted.as_ref().map(Record::to_annotation));
-        self.on_write.push(Announcement { key, reason: "NodeUncordonEnd".into(), warning: false, note });
+        self.tell_on_write(Announcement::new(key, "NodeUncordonEnd", note).on(Topic::Released));
         self.next.claims.cordon = None;
+        let beside = self.next.claims.give_up(&other, &node.marks);
         self.next.drain = None;
         self.next.boot_id = None;
         self.next.cordon_restored = 0;
         self.next.uncordoned_at = None;
-        (ours && node.unschedulable).then_some(false)
+        self.next.marks_refused = false;
+        self.next.removed_by_autoscaler = false;
+        MarkChanges { unschedulable: (ours && cordoned).then_some(false), ..beside }
+    }
+
+    /// What the node's conditions should say from now on.
+    fn conditions(&self) -> ConditionChanges {
+        if self.situation.node.held {
+            return ConditionChanges::default();
+        }
+        conditions::changes(&self.next, &self.situation.node.conditions)
+    }
+
+    /// The slot to take or to keep: while the node waits for its drain or is drained, and while an event that it was for
+    /// goes on.
+    fn slot_need(&self) -> Option<SlotNeed> {
+        let going_on = self.next.events.iter().filter(|event| event.status == EventStatus::Started);
+        let most = going_on.filter_map(|event| event.ruling.as_ref()?.nodes_at_once).min();
+        let kept = most.filter(|_| self.situation.slot_held);
+        let kept = kept.map(|most| SlotNeed { pool: self.situation.node.pool().to_owned(), most });
+        self.slot.clone().or(kept)
+    }
+
+    /// The events that may be started as far as this node is concerned.
+    fn approvals(&self) -> Vec<Approval> {
+        let Situation { vm, sightings, policies, node, approved, .. } = self.situation;
+        if node.held || self.unreadable.is_some() {
+            return Vec::new();
+        }
+        let wish = |event: &ScheduledEvent| {
+            if event.status != EventStatus::Scheduled || approved.contains_key(&event.id) {
+                return None;
+            }
+            // What was fixed counts, and it counts from when the node carries it.
+            let recorded = self.persisted.as_ref().and_then(|record| record.event(&event.id));
+            let fixed = recorded.and_then(|recorded| recorded.ruling.as_ref()).map(|ruling| ruling.approve);
+            let approve = fixed.or_else(|| match policies.judge(node.traits(), event, self.now) {
+                // What is only looked at is in no record.
+                Judgement::Ruled(ruling) if ruling.action == Action::None => Some(ruling.approve),
+                _ => None,
+            })?;
+            let drained = recorded.is_some_and(|recorded| recorded.drained == Some(DrainResult::Drained));
+            if recorded.is_some_and(|recorded| recorded.approved_at.is_some()) {
+                return None;
+            }
+            let when_drained = match approve {
+                Approve::Never => return None,
+                Approve::WhenDrained if !drained || !node.marks.unschedulable => return None,
+                Approve::WhenDrained => true,
+                Approve::Immediately => false,
+            };
+            Some(Approval { event: event.id.clone(), when_drained })
+        };
+        sightings.events_of(vm).filter_map(wish).collect()
     }
 
     fn nothing_to_remember(&self) -> bool {
-        self.next.events.is_empty() && self.next.claims.cordon.is_none()
+        self.next.events.is_empty() && self.next.claims.none() && self.next.untold.is_empty()
     }
 
     fn stage(&self, drain: Option<&DrainOrder>) -> Stage {
         let node = self.situation.node;
         let acting: Vec<&Ruling> = self.next.events.iter().filter_map(|event| event.ruling.as_ref()).collect();
-        let claimed = self.persisted.as_ref().is_some_and(|record| record.claims.cordon.is_some());
+        let claimed = self.persisted.as_ref().is_some_and(|record| !record.claims.none());
         if node.held && (self.listed || claimed || !acting.is_empty()) {
             return Stage::Held;
         }
         if let Some(DrainOrder { order, .. }) = drain {
             return Stage::Draining(order.deadline);
+        }
+        if self.waits_for_slot {
+            return Stage::WaitingForSlot;
         }
         if !acting.is_empty() {
             let results = self.next.events.iter().filter_map(|event| event.drained);
@@ -713,7 +921,7 @@ impl<'a> Planner<'a> {
         if let Some(error) = &self.unreadable {
             return Stage::RecordUnreadable(error.clone());
         }
-        if self.next.claims.cordon.is_some() {
+        if !self.next.claims.none() {
             return Stage::AwaitingReady;
         }
         match self.start {
@@ -723,71 +931,6 @@ impl<'a> Planner<'a> {
             None => Stage::Idle,
         }
     }
-
-    /// An event is listed, in this state, and this is what the policy says.
-    fn sighting(&self, event: &ScheduledEvent, judgement: &Judgement) -> Announcement {
-        let status = match &event.status {
-            EventStatus::Other(_) => "Listed",
-            status => status.as_str(),
-        };
-        let when = match event.not_before {
-            NotBefore::At(at) if at > self.now.wall => {
-                format!(", not before {} (in {})", stamp(at), spoken(self.now.until(at)))
-            }
-            NotBefore::At(at) => format!(", due since {}", stamp(at)),
-            NotBefore::Absent => String::new(),
-            NotBefore::Unreadable => ", at a time that could not be read".into(),
-        };
-        let source = &event.source;
-        let description = match event.description.trim() {
-            "" => String::new(),
-            text => format!(" Azure: \u{201c}{}\u{201d}", text.chars().take(400).collect::<String>()),
-        };
-        let has_started = if event.status == EventStatus::Started { " has started" } else { "" };
-        let mut note = format!("{} by {source}{has_started}{when}: {judgement}.{description}", event.event_type);
-        if let Judgement::Ruled(ruling) = judgement {
-            let start = start_of(ruling, event, self.now.wall);
-            if ruling.action > Action::None && start > self.now.wall {
-                note = format!("{note} Begins at {}.", stamp(start));
-            }
-        }
-        Announcement {
-            key: format!("{}/{status}", event.id.as_str().to_ascii_lowercase()),
-            reason: format!("{}{status}", type_in_reason(&event.event_type)),
-            warning: judgement.action() > Action::None,
-            note,
-        }
-    }
-}
-
-fn farewell(event: &RecordedEvent, wall: Timestamp) -> Announcement {
-    let due = event.without_notice_since.is_some() || event.not_before.is_some_and(|not_before| not_before <= wall);
-    let (word, note) = match event.status {
-        EventStatus::Started => ("Ended", format!("{} is over.", event.event_type)),
-        _ if due => ("Ended", format!("{} is no longer listed; nobody saw whether it took place.", event.event_type)),
-        _ => ("Cancelled", format!("{} was cancelled before it started.", event.event_type)),
-    };
-    Announcement {
-        key: format!("{}/{word}", event.id.as_str().to_ascii_lowercase()),
-        reason: format!("{}{word}", type_in_reason(&event.event_type)),
-        warning: false,
-        note,
-    }
-}
-
-/// The type at the front of a reason, which must be one word.
-fn type_in_reason(event_type: &crate::scheduled_event::EventType) -> String {
-    let word: String = event_type.as_str().chars().filter(char::is_ascii_alphanumeric).take(60).collect();
-    if word.is_empty() { "Event".into() } else { word }
-}
-
-fn naming(left: &[(crate::drain::pod::PodName, String)]) -> String {
-    const MOST: usize = 5;
-    let mut text: Vec<String> = left.iter().take(MOST).map(|(name, why)| format!("{name} ({why})")).collect();
-    if left.len() > MOST {
-        text.push(format!("and {} more", left.len() - MOST));
-    }
-    text.join(", ")
 }
 
 /// Records are read by people and written in whole seconds.

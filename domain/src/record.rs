@@ -9,6 +9,8 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::marks::Claims;
+use crate::notification::Topic;
 use crate::policy::Ruling;
 use crate::scheduled_event::{EventId, EventSource, EventStatus, EventType, ScheduledEvent, VmName};
 
@@ -54,33 +56,21 @@ pub struct Record {
     /// When the agent gave up putting the cordon back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncordoned_at: Option<Timestamp>,
+    /// Whether an admission policy has refused the marks beside the cordon: they are not tried again for these events.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub marks_refused: bool,
+    /// Whether the autoscaler was removing the node: if it gives that up, it takes any cordon away.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub removed_by_autoscaler: bool,
+    /// What receivers outside the cluster still have to be told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untold: Vec<Untold>,
     #[serde(flatten)]
     unknown: Unknown,
 }
 
 /// Members that another version has written: kept, so that a version between two others loses nothing.
 type Unknown = serde_json::Map<String, serde_json::Value>;
-
-/// The marks on a node that one role needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Claims {
-    /// The cordon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cordon: Option<Claim>,
-    #[serde(flatten)]
-    unknown: Unknown,
-}
-
-/// A role's claim on a mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Claim {
-    /// A role of remediator set the mark, so it goes with the last claim on it.
-    Ours,
-    /// The mark was there before either role came, so it stays.
-    Foreign,
-}
 
 /// An event that made or will make the agent act.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +102,9 @@ pub struct RecordedEvent {
     /// How the drain for it ended; `None` if it has not, or needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<DrainResult>,
+    /// When Azure was told that it may start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved_at: Option<Timestamp>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -130,6 +123,7 @@ impl RecordedEvent {
             ruling: None,
             ruled_at: None,
             drained: None,
+            approved_at: None,
             unknown: Unknown::new(),
         }
     }
@@ -178,6 +172,9 @@ pub struct DrainRecord {
     /// How many pods stayed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_count: u32,
+    /// Whether it was told that pods hold the drain up.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub blocked_told: bool,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -185,13 +182,49 @@ pub struct DrainRecord {
 impl DrainRecord {
     /// A drain that is running.
     pub fn new(started_at: Timestamp, deadline: Timestamp) -> Self {
-        Self { started_at, deadline, finished_at: None, left: Vec::new(), left_count: 0, unknown: Unknown::new() }
+        Self {
+            started_at,
+            deadline,
+            finished_at: None,
+            left: Vec::new(),
+            left_count: 0,
+            blocked_told: false,
+            unknown: Unknown::new(),
+        }
     }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Something that receivers outside the cluster are to be told. It stands in the record until they have been told, or
+/// could not be: so the next life of the agent tells what this one could not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Untold {
+    /// What makes it the same message when it is sent again.
+    pub id: String,
+    /// What it is about.
+    pub topic: Topic,
+    /// A reason in CamelCase.
+    pub reason: String,
+    /// Whether someone should look at it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub warning: bool,
+    /// What happened, cut to a length that a record has room for.
+    pub note: String,
+    /// When.
+    pub at: Timestamp,
+    /// The event that it is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<EventId>,
 }
 
 /// Why a record cannot be used. The agent then holds: it neither acts nor undoes, and says so.
@@ -237,6 +270,9 @@ impl Record {
             drain: None,
             cordon_restored: 0,
             uncordoned_at: None,
+            marks_refused: false,
+            removed_by_autoscaler: false,
+            untold: Vec::new(),
             unknown: Unknown::new(),
         }
     }
@@ -255,17 +291,35 @@ impl Record {
         }
     }
 
-    /// The annotation's text, at most [`MOST_BYTES`] long: where names of pods would not fit, only their number is kept.
+    /// The annotation's text, at most [`MOST_BYTES`] long: where names of pods would not fit, only their number is
+    /// kept, and what is untold is cut short.
     pub fn to_annotation(&self) -> String {
         let mut record = self.clone();
         loop {
             // A record holds only texts, numbers and times, and no map, so nothing in it can fail to be written.
             let text = serde_json::to_string(&record).unwrap_or_default();
-            let Some(drain) = record.drain.as_mut().filter(|_| text.len() > MOST_BYTES) else { return text };
-            if drain.left.pop().is_none() {
+            if text.len() <= MOST_BYTES {
+                return text;
+            }
+            let shorter = record.drain.as_mut().and_then(|drain| drain.left.pop()).is_some();
+            if !shorter && !record.shorten_untold() {
                 return text;
             }
         }
+    }
+
+    /// Takes away from what is untold: first of the notes, then the oldest altogether; `false` if nothing is left.
+    fn shorten_untold(&mut self) -> bool {
+        const SHORT: usize = 80;
+        if let Some(long) = self.untold.iter_mut().find(|untold| untold.note.len() > 2 * SHORT) {
+            long.note = long.note.chars().take(SHORT).chain(['…']).collect();
+            return true;
+        }
+        let some = !self.untold.is_empty();
+        if some {
+            self.untold.remove(0);
+        }
+        some
     }
 
     /// The recorded event with this key.
@@ -274,16 +328,16 @@ impl Record {
     }
 }
 
-/// The claim on the cordon in the other role's annotation, if there is one.
-pub fn cordon_claim_of_other_role(annotation: Option<&str>) -> Result<Option<Claim>, RecordError> {
+/// The claims in the other role's annotation.
+pub fn claims_of_other_role(annotation: Option<&str>) -> Result<Claims, RecordError> {
     #[derive(Deserialize)]
     struct Claiming {
         #[serde(default)]
         claims: Claims,
     }
-    let Some(text) = annotation else { return Ok(None) };
+    let Some(text) = annotation else { return Ok(Claims::default()) };
     match serde_json::from_str(text) {
-        Ok(Claiming { claims }) => Ok(claims.cordon),
+        Ok(Claiming { claims }) => Ok(claims),
         Err(error) => Err(RecordError::OtherRole(error.to_string())),
     }
 }
@@ -291,6 +345,7 @@ pub fn cordon_claim_of_other_role(annotation: Option<&str>) -> Result<Option<Cla
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::Claim;
 
     fn record() -> Record {
         let at: Timestamp = "2026-04-11T22:00:00Z".parse().unwrap();
@@ -334,16 +389,17 @@ mod tests {
 
     #[test]
     fn the_claim_of_the_other_role_is_read_from_any_version_of_its_record() {
-        assert_eq!(cordon_claim_of_other_role(None), Ok(None));
-        assert_eq!(cordon_claim_of_other_role(Some("{}")), Ok(None));
-        let ours = r#"{"version":9,"claims":{"cordon":"ours","taint":"ours"},"step":"reboot"}"#;
-        assert_eq!(cordon_claim_of_other_role(Some(ours)), Ok(Some(Claim::Ours)));
-        assert!(matches!(cordon_claim_of_other_role(Some("?")), Err(RecordError::OtherRole(_))));
+        let cordon = |text| claims_of_other_role(text).map(|claims| claims.cordon);
+        assert_eq!(cordon(None), Ok(None));
+        assert_eq!(cordon(Some("{}")), Ok(None));
+        let ours = r#"{"version":9,"claims":{"cordon":"ours","lock":"ours"},"step":"reboot"}"#;
+        assert_eq!(cordon(Some(ours)), Ok(Some(Claim::Ours)));
+        assert!(matches!(cordon(Some("?")), Err(RecordError::OtherRole(_))));
     }
 
     #[test]
     fn what_another_version_has_written_beside_is_kept() {
-        let text = r#"{"version":1,"vm":"vm","claims":{"cordon":"ours","taint":"ours"},"events":[{"id":"e","type":"Reboot","source":"User","status":"Started","seenAt":"2026-04-11T22:00:00Z","approved":true}],"drain":{"startedAt":"2026-04-11T22:00:00Z","deadline":"2026-04-11T22:00:00Z","slot":"a"},"slot":7}"#;
+        let text = r#"{"version":1,"vm":"vm","claims":{"cordon":"ours","lock":"ours"},"events":[{"id":"e","type":"Reboot","source":"User","status":"Started","seenAt":"2026-04-11T22:00:00Z","asked":true}],"drain":{"startedAt":"2026-04-11T22:00:00Z","deadline":"2026-04-11T22:00:00Z","slot":"a"},"slot":7}"#;
         assert_eq!(Record::from_annotation(text).unwrap().to_annotation(), text);
     }
 

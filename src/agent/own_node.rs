@@ -58,7 +58,7 @@ pub(super) struct OwnNode {
     node: Option<ReadNode>,
     /// Whether it has ever been read.
     seen: bool,
-    /// Whether it is certain that it carries no record. A write whose outcome is unknown makes it uncertain.
+    /// Whether it is certain that it carries nothing of ours. A write whose outcome is unknown makes it uncertain.
     clean: bool,
     watch: Option<BoxStream<'static, Result<NodeNews, ClusterError>>>,
     watch_began: Monotonic,
@@ -173,7 +173,7 @@ impl OwnNode {
     pub(super) async fn write(&mut self, write: &NodeWrite) -> Result<(), ClusterError> {
         match self.cluster.write_node(&self.name, write).await {
             Ok(written) => {
-                match write.unschedulable {
+                match write.marks.unschedulable {
                     Some(true) => tracing::info!(node = self.name, "Cordoned the node"),
                     Some(false) => tracing::info!(node = self.name, "Uncordoned the node"),
                     None => tracing::debug!(node = self.name, "Wrote the record"),
@@ -230,7 +230,7 @@ impl OwnNode {
 
     fn know(&mut self, node: ReadNode) {
         self.seen = true;
-        self.clean = node.view.record.is_none();
+        self.clean = node.view.is_clean();
         self.node = Some(node);
     }
 

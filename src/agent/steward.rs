@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::marks::Marks;
 use domain::node_plan::{
     Announcement, DrainOrder, FinishedDrain, NodeView, NodeWrite, Sightings, Situation, Stage, plan,
 };
@@ -92,7 +93,7 @@ pub(super) struct Steward {
     policy_checked: bool,
     counted: BTreeSet<EventId>,
     /// In a dry run: what would stand on the node.
-    imagined: Option<(Option<String>, bool)>,
+    imagined: Option<(Option<String>, Marks)>,
 }
 
 impl Steward {
@@ -181,9 +182,9 @@ impl Steward {
             let vm = vm.or_else(|| vm_of_record(&node))?;
             self.node.check_provider_id(&vm);
             self.check_policy(&node);
-            if let Some((record, unschedulable)) = &self.imagined {
+            if let Some((record, marks)) = &self.imagined {
                 node.record.clone_from(record);
-                node.unschedulable = *unschedulable;
+                node.marks.clone_from(marks);
             }
             self.count_events(&vm, &sightings, &node);
             let plan = plan(&Situation {
@@ -192,7 +193,13 @@ impl Steward {
                 node: &node,
                 policies: &self.policies,
                 draining: self.drain.is_some(),
+                blocked: &[],
                 finished: self.finished.as_ref(),
+                slot_held: false,
+                marks_refused: false,
+                topics: &BTreeSet::new(),
+                told: &BTreeSet::new(),
+                approved: &std::collections::BTreeMap::new(),
                 now: self.clock.now(),
             });
             let tales = self.announce(&node, &plan.announcements);
@@ -247,7 +254,7 @@ impl Steward {
             }
             let known = EventType::KNOWN.iter().find(|known| **known == event.event_type.as_str());
             let event_type = known.copied().unwrap_or("Other");
-            let (action, mode) = match self.policies.judge(&node.labels, event) {
+            let (action, mode) = match self.policies.judge(node.traits(), event, self.clock.now()) {
                 Judgement::Observed(ruling) => (ruling.action.as_str(), "observe"),
                 judgement => (judgement.action().as_str(), "act"),
             };
@@ -280,7 +287,7 @@ impl Steward {
     }
 
     fn imagine(&mut self, node: &NodeView, write: NodeWrite) {
-        let cordon = match write.unschedulable {
+        let cordon = match write.marks.unschedulable {
             Some(true) => "cordon the node and ",
             Some(false) => "uncordon the node and ",
             None => "",
@@ -290,7 +297,7 @@ impl Steward {
         for Announcement { reason, note, .. } in &write.announcements {
             tracing::info!(reason, "Dry run: would tell: {note}");
         }
-        self.imagined = Some((write.record, write.unschedulable.unwrap_or(node.unschedulable)));
+        self.imagined = Some((write.record, node.marks.clone().changed(&write.marks)));
     }
 
     /// An event is listed, but nothing can be done while the node cannot be read: that must not go unheard.
@@ -312,8 +319,10 @@ impl Steward {
 
     /// A policy that leaves this node out is more often a mistake than a wish.
     fn check_policy(&mut self, node: &NodeView) {
-        if !self.policy_checked && self.policies.for_labels(&node.labels).is_none() {
-            tracing::warn!("No policy selects this node: nothing is done about its events");
+        if !self.policy_checked
+            && let Err(why) = self.policies.for_node(node.traits())
+        {
+            tracing::warn!("Nothing is done about the events of this node: {why}");
         }
         self.policy_checked = true;
     }
@@ -391,7 +400,7 @@ impl Steward {
     /// Logs what has not been said yet, and makes Events of it.
     fn announce(&mut self, node: &NodeView, announcements: &[Announcement]) -> Vec<Tale> {
         let mut tales = Vec::new();
-        for Announcement { key, reason, warning, note } in announcements {
+        for Announcement { key, reason, warning, note, .. } in announcements {
             let remembered = format!("{reason}/{key}");
             if self.told.contains(&remembered) {
                 continue;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use domain::node_plan::{deadline_of, start_of};
-use domain::policy::{Action, Judgement, Policy as ParsedPolicy, PolicySet, Profile, Ruling};
+use domain::policy::{Action, Judgement, NodeTraits, PolicySet, Profile, Ruling};
 use domain::scheduled_event::{Document, NotBefore, ScheduledEvent, decode};
 use domain::time::{Monotonic, Now, minus, plus, spoken, stamp};
 use jiff::Timestamp;
@@ -90,7 +90,7 @@ impl Check {
             match policy_files::read(path) {
                 Ok(policy) => {
                     println!("{}: policy {} is valid, {} rules", path.display(), policy.name, policy.rules.len());
-                    for warning in warnings(&policy) {
+                    for warning in policy.warnings() {
                         println!("{}: warning: {warning}", path.display());
                     }
                     policies.push((path.clone(), policy));
@@ -111,23 +111,6 @@ impl Check {
         }
         Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
-}
-
-fn warnings(policy: &ParsedPolicy) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let without = policy.types_without_rule();
-    if !without.is_empty() {
-        warnings.push(format!("no rule is about {}: nothing is done for them", without.join(", ")));
-    }
-    if let Some((catch_all, rest)) = policy.unreachable_rules() {
-        let names: Vec<&str> = rest.iter().map(|rule| rule.name.as_str()).collect();
-        warnings.push(format!(
-            "rule {} matches every event, so these never apply: {}",
-            catch_all.name,
-            names.join(", ")
-        ));
-    }
-    warnings
 }
 
 impl Explain {
@@ -220,21 +203,21 @@ fn text(
         NotBefore::Unreadable => "at a time that cannot be read".into(),
     };
     lines.push(("event", format!("{} {} by {}, {when}", event.event_type, event.status, event.source)));
-    let Some(policy) = policies.for_labels(labels) else {
+    let Ok(policy) = policies.for_node(NodeTraits { labels, policy: None }) else {
         lines.push(("policy", "none selects a node with these labels".into()));
         lines.push(("action", Action::None.to_string()));
         return print(&lines, bold);
     };
     lines.push(("policy", policy.name.clone()));
     for rule in &policy.rules {
-        match rule.matches.mismatch(event) {
+        match rule.matches.mismatch(event, now) {
             Some(why) => lines.push(("", format!("not {}: {why}", rule.name))),
             None => break,
         }
     }
-    let judgement = policy.judge(event);
+    let judgement = policy.judge(event, now);
     match &judgement {
-        Judgement::NoPolicy | Judgement::NoRule(_) => {
+        Judgement::NoPolicy | Judgement::UnknownPolicy(_) | Judgement::NoRule(_) => {
             lines.push(("rule", "none applies".into()));
             lines.push(("action", Action::None.to_string()));
         }
@@ -302,7 +285,7 @@ fn as_json(
     event: &ScheduledEvent,
     now: Now,
 ) -> serde_json::Value {
-    let judgement = policies.judge(labels, event);
+    let judgement = policies.judge(NodeTraits { labels, policy: None }, event, now);
     let (Judgement::Ruled(ruling) | Judgement::Observed(ruling)) = &judgement else {
         return json!({"event": event.id.as_str(), "action": "none", "reason": judgement.to_string()});
     };

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::node_plan::{FIELD_MANAGER, NodeView, NodeWrite};
+use domain::marks::{EXCLUDE_FROM_LOAD_BALANCERS, Marks, NodeTaint, SCALE_DOWN_DISABLED, YES};
+use domain::node_plan::{CONDITION_TYPES, ConditionChanges, FIELD_MANAGER, NodeCondition, NodeView, NodeWrite};
+use domain::policy::POLICY_ANNOTATION;
 use domain::record::{AGENT_ANNOTATION, HOLD_ANNOTATION, REPAIR_ANNOTATION};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use kube::api::{GetParams, Patch, PatchParams, WatchParams};
 use kube::core::{Request, WatchEvent};
 use serde::Deserialize;
@@ -88,6 +91,7 @@ struct Spec {
     #[serde(rename = "providerID")]
     provider_id: String,
     unschedulable: bool,
+    taints: Vec<NodeTaint>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -101,6 +105,10 @@ struct NodeStatus {
 struct Condition {
     r#type: String,
     status: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -117,13 +125,26 @@ impl From<Node> for ReadNode {
         let ready = status.conditions.iter().any(|one| one.r#type == "Ready" && one.status == "True");
         let boot_id = status.node_info.boot_id;
         let wrote_cordon = |one: &ManagedFields| one.fields.spec.unschedulable.is_some();
+        let of_ours = |one: &Condition| CONDITION_TYPES.contains(&one.r#type.as_str());
+        let conditions = status.conditions.into_iter().filter(of_ours).map(|one| {
+            let Condition { r#type: condition_type, status, reason, message } = one;
+            NodeCondition { condition_type, status, reason, message }
+        });
+        let marks = Marks {
+            unschedulable: spec.unschedulable,
+            cordon_manager: metadata.managed_fields.into_iter().find(wrote_cordon).map(|one| one.manager),
+            taints: spec.taints,
+            exclude_from_load_balancers: metadata.labels.get(EXCLUDE_FROM_LOAD_BALANCERS).cloned(),
+            scale_down_disabled: annotations.remove(SCALE_DOWN_DISABLED),
+        };
         let view = NodeView {
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
             labels: metadata.labels,
-            unschedulable: spec.unschedulable,
-            cordon_manager: metadata.managed_fields.into_iter().find(wrote_cordon).map(|one| one.manager),
+            policy: annotations.remove(POLICY_ANNOTATION),
+            marks,
+            conditions: conditions.collect(),
             ready,
             boot_id: (!boot_id.is_empty()).then_some(boot_id),
             record: annotations.remove(AGENT_ANNOTATION),
@@ -151,27 +172,59 @@ impl Cluster {
 
     /// Writes marks and record in one patch, which fails with a conflict if the Node is not as the plan saw it.
     pub async fn write_node(&self, name: &str, write: &NodeWrite) -> Result<ReadNode, ClusterError> {
+        let NodeWrite { resource_version, marks, record, announcements: _ } = write;
+        // Absent and false mean the same, and null leaves no trace of us.
+        let set = |set: bool| if set { json!(YES) } else { json!(null) };
         let mut patch = json!({
-            "metadata": {
-                "resourceVersion": write.resource_version,
-                // null removes it.
-                "annotations": {AGENT_ANNOTATION: write.record},
-            },
+            "metadata": {"resourceVersion": resource_version, "annotations": {AGENT_ANNOTATION: record}},
         });
-        if let Some(unschedulable) = write.unschedulable {
-            // Absent and false mean the same; null leaves no trace of us.
-            patch["spec"] = json!({"unschedulable": unschedulable.then_some(true)});
+        if let Some(unschedulable) = marks.unschedulable {
+            patch["spec"]["unschedulable"] = json!(unschedulable.then_some(true));
+        }
+        if let Some(taints) = &marks.taints {
+            // A list of taints is replaced as a whole; the version in the patch keeps foreign ones from being lost.
+            patch["spec"]["taints"] = json!(taints);
+        }
+        if let Some(excluded) = marks.exclude_from_load_balancers {
+            patch["metadata"]["labels"][EXCLUDE_FROM_LOAD_BALANCERS] = set(excluded);
+        }
+        if let Some(disabled) = marks.scale_down_disabled {
+            patch["metadata"]["annotations"][SCALE_DOWN_DISABLED] = set(disabled);
         }
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let request = nodes().patch(name, &params, &Patch::Merge(patch))?;
         let written: ReadNode = self.call::<Node>(labels("patch"), request, LIMIT).await?.into();
-        if written.view.record != write.record {
+        if written.view.record != *record {
             return Err(ClusterError::Altered("its annotation with the record is another"));
         }
-        if write.unschedulable.is_some_and(|unschedulable| unschedulable != written.view.unschedulable) {
+        if marks.unschedulable.is_some_and(|unschedulable| unschedulable != written.view.marks.unschedulable) {
             return Err(ClusterError::Altered("spec.unschedulable is another"));
         }
         Ok(written)
+    }
+
+    /// Writes conditions of the node, each for itself: those of others stay.
+    pub async fn write_conditions(
+        &self,
+        name: &str,
+        changes: &ConditionChanges,
+        at: Timestamp,
+    ) -> Result<ReadNode, ClusterError> {
+        let set = changes.set.iter().map(|(condition, changes_status)| {
+            let NodeCondition { condition_type, status, reason, message } = condition;
+            let mut written = json!({"type": condition_type, "status": status, "reason": reason, "message": message});
+            if *changes_status {
+                written["lastTransitionTime"] = json!(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+            }
+            written
+        });
+        let removed = changes.remove.iter().map(|condition_type| json!({"$patch": "delete", "type": condition_type}));
+        let conditions: Vec<_> = set.chain(removed).collect();
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let patch = Patch::Strategic(json!({"status": {"conditions": conditions}}));
+        let request = nodes().patch_subresource("status", name, &params, &patch)?;
+        let labels = RequestLabels { verb: "patch", resource: "nodes/status" };
+        Ok(self.call::<Node>(labels, request, LIMIT).await?.into())
     }
 
     /// Watches one Node from a version on. The watch is opened when the stream is first asked for news.

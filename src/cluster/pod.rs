@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::drain::pod::{Controller, Deletion, Pod, PodName, PodUid, SKIP_DRAIN};
+use domain::drain::pod::{Controller, Deletion, LONGEST_ANNOTATION, Pod, PodName, PodUid, SKIP_DRAIN};
 use futures::stream::{BoxStream, StreamExt};
 use jiff::Timestamp;
 use kube::api::{GetParams, ListParams, WatchParams};
@@ -110,6 +110,12 @@ struct PodStatus {
     phase: String,
 }
 
+/// The annotations with short values; the others can be kilobytes and say nothing that a policy could ask for.
+fn short(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    annotations.retain(|_, value| value.len() <= LONGEST_ANNOTATION);
+    annotations
+}
+
 impl From<ApiPod> for Pod {
     fn from(pod: ApiPod) -> Self {
         let ApiPod { metadata, spec, status } = pod;
@@ -136,6 +142,8 @@ impl From<ApiPod> for Pod {
                 .map(|ends_at| Deletion { ends_at, grace: seconds(metadata.deletion_grace_period_seconds) }),
             skip: says_skip(&metadata.labels) || says_skip(&metadata.annotations),
             mirror: metadata.annotations.contains_key(MIRROR_ANNOTATION),
+            labels: metadata.labels,
+            annotations: short(metadata.annotations),
             name: PodName { namespace: metadata.namespace, name: metadata.name },
             uid: PodUid::new(metadata.uid),
             node: (!spec.node_name.is_empty()).then_some(spec.node_name),
@@ -224,7 +232,9 @@ mod tests {
         let pod = pod(r#"{
             "metadata": {"namespace": "prod", "name": "db-0", "uid": "u1", "creationTimestamp": "2026-04-11T22:00:00Z",
                 "deletionTimestamp": "2026-04-11T22:01:00Z", "deletionGracePeriodSeconds": 60,
-                "annotations": {"kubernetes.io/config.mirror": "x", "remediator.dev/skip-drain": "true"},
+                "labels": {"app": "db"},
+                "annotations": {"kubernetes.io/config.mirror": "x", "remediator.dev/skip-drain": "true",
+                    "long": "0123456789012345678901234567890123456789012345678901234567890123"},
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n"},
                     {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "o1", "controller": true}]},
             "spec": {"nodeName": "n1", "priority": 7, "terminationGracePeriodSeconds": 90,
@@ -232,6 +242,7 @@ mod tests {
                 "volumes": [{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "emptyDir": {}}]},
             "status": {"phase": "Running"}}"#);
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let of = |all: &[(&str, &str)]| all.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         assert_eq!(
             pod,
             Pod {
@@ -248,6 +259,8 @@ mod tests {
                 empty_dir: true,
                 tolerates_cordon: true,
                 skip: true,
+                labels: of(&[("app", "db")]),
+                annotations: of(&[("kubernetes.io/config.mirror", "x"), ("remediator.dev/skip-drain", "true")]),
                 deletion: Some(Deletion { ends_at: at("2026-04-11T22:01:00Z"), grace: Duration::from_secs(60) }),
             }
         );

@@ -70,6 +70,9 @@ const LEAST_GRACE: Duration = Duration::from_secs(1);
 /// An eviction takes some 10 ms; with less time than this before deletion begins it is not worth asking.
 const LEAST_EVICTION: Duration = Duration::from_millis(250);
 
+/// A pod that is refused for longer holds the drain up.
+const BLOCKED_FOR: Duration = Duration::from_secs(15);
+
 const SLOW_RETRY: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(15);
 
@@ -96,6 +99,7 @@ struct Tracked {
     look_first: bool,
     namespace_ends: bool,
     blocked_by: Option<Blocker>,
+    blocked_since: Monotonic,
 }
 
 impl Tracked {
@@ -111,6 +115,7 @@ impl Tracked {
             look_first: false,
             namespace_ends: false,
             blocked_by: None,
+            blocked_since: Monotonic::default(),
         }
     }
 
@@ -319,6 +324,17 @@ impl Drain {
         self.pods.values().filter(|tracked| tracked.blocked_by.is_some() && tracked.pod.deletion.is_none()).count()
     }
 
+    /// The pods that have been refused for a while, and by whom: that a budget makes a pod wait for its turn is everyday.
+    pub fn held_up(&self, now: Now) -> Vec<(PodName, String)> {
+        let patience = BLOCKED_FOR.min(self.time_left(now) / 2);
+        let held_up = self.pods.values().filter(|tracked| tracked.pod.deletion.is_none()).filter_map(|tracked| {
+            let blocker = tracked.blocked_by.as_ref()?;
+            let long = now.monotonic.since(tracked.blocked_since) >= patience;
+            long.then(|| (tracked.pod.name.clone(), blocker.to_string()))
+        });
+        held_up.collect()
+    }
+
     /// How many pods still have to go.
     pub fn remaining(&self) -> usize {
         self.pods.len()
@@ -466,6 +482,9 @@ impl Drain {
                 std::mem::discriminant(known) == std::mem::discriminant(&blocker)
                     && !matches!((known, &blocker), (Blocker::Budget(a), Blocker::Budget(b)) if a != b)
             });
+            if tracked.blocked_by.is_none() {
+                tracked.blocked_since = now.monotonic;
+            }
             tracked.blocked_by = Some(blocker.clone());
             if !known {
                 self.reports.push(Report::Blocked { pod: name, uid: uid.clone(), by: blocker });

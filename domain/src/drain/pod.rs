@@ -1,5 +1,6 @@
 //! Pods as a drain sees them, and which of them it evicts.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -100,15 +101,24 @@ pub struct Pod {
     pub tolerates_cordon: bool,
     /// Whether [`SKIP_DRAIN`] is set on it.
     pub skip: bool,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations, as far as their values are short: others cannot be meant by [`crate::policy::Skip`].
+    pub annotations: BTreeMap<String, String>,
     /// Its deletion, if that has begun.
     pub deletion: Option<Deletion>,
 }
+
+/// The longest value of an annotation, in bytes, by which a policy can know a pod: that of a label.
+pub const LONGEST_ANNOTATION: usize = 63;
 
 /// Why a pod that could be evicted is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
     /// It asks to be left alone.
     Skip,
+    /// The policy leaves pods with its label or annotation.
+    Named,
     /// It came back after its eviction, because it tolerates the cordon.
     Returned,
     /// It came after someone had uncordoned the node for good: evicting it would only bring the next one.
@@ -130,6 +140,7 @@ impl fmt::Display for Kept {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Skip => "it asks to be left alone (remediator.dev/skip-drain)",
+            Self::Named => "the policy leaves pods with its label or annotation",
             Self::Returned => "it tolerates the cordon and came back after its eviction",
             Self::Uncordoned => "it came after someone had uncordoned the node",
             Self::Bare => "no controller brings it back, and the policy leaves such pods",
@@ -141,7 +152,7 @@ impl fmt::Display for Kept {
 /// What a drain does about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It does not count: it is finished, goes with the node, or is this very program.
+    /// It does not count: it is finished, goes with the node, is this very program, or the policy is about other pods.
     Uncounted,
     /// It stays and is named.
     Kept(Kept),
@@ -157,8 +168,17 @@ impl Pod {
         if self.finished || self.mirror || self.controller == Controller::DaemonSet || own == Some(&self.name) {
             return Standing::Uncounted;
         }
+        if profile.pods.as_ref().is_some_and(|pods| !pods.matches(&self.labels)) {
+            return Standing::Uncounted;
+        }
         if self.skip {
             return Standing::Kept(Kept::Skip);
+        }
+        let has = |map: &BTreeMap<String, String>, (key, value): (&String, &String)| map.get(key) == Some(value);
+        if profile.skip.labels.iter().any(|one| has(&self.labels, one))
+            || profile.skip.annotations.iter().any(|one| has(&self.annotations, one))
+        {
+            return Standing::Kept(Kept::Named);
         }
         if self.tolerates_cordon && came_after(*started_at) {
             return Standing::Kept(Kept::Returned);

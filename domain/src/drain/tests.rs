@@ -38,6 +38,8 @@ fn pod(name: &str) -> Pod {
         empty_dir: false,
         tolerates_cordon: false,
         skip: false,
+        labels: std::collections::BTreeMap::new(),
+        annotations: std::collections::BTreeMap::new(),
         deletion: None,
     }
 }

@@ -12,7 +12,13 @@ struct Life {
     node: NodeView,
     policies: PolicySet,
     draining: bool,
+    blocked: Vec<(PodName, String)>,
     finished: Option<FinishedDrain>,
+    slot_held: bool,
+    marks_refused: bool,
+    topics: BTreeSet<Topic>,
+    delivered: BTreeSet<String>,
+    approved: BTreeMap<EventId, Timestamp>,
     now: Now,
     cordon_writes: Vec<bool>,
     writes: usize,
@@ -36,7 +42,13 @@ impl Life {
             },
             policies: PolicySet::new(vec![policy]).unwrap(),
             draining: false,
+            blocked: Vec::new(),
             finished: None,
+            slot_held: false,
+            marks_refused: false,
+            topics: BTreeSet::new(),
+            delivered: BTreeSet::new(),
+            approved: BTreeMap::new(),
             now: Now { wall: "2026-04-11T22:00:00Z".parse().unwrap(), monotonic: Monotonic::default() },
             cordon_writes: Vec::new(),
             writes: 0,
@@ -63,7 +75,13 @@ impl Life {
             node: &self.node,
             policies: &self.policies,
             draining: self.draining,
+            blocked: &self.blocked,
             finished: self.finished.as_ref(),
+            slot_held: self.slot_held,
+            marks_refused: self.marks_refused,
+            topics: &self.topics,
+            told: &self.delivered,
+            approved: &self.approved,
             now: self.now,
         })
     }
@@ -81,11 +99,11 @@ impl Life {
             self.writes += 1;
             self.finished = None;
             self.node.record = write.record;
-            if let Some(unschedulable) = write.unschedulable {
+            if let Some(unschedulable) = write.marks.unschedulable {
                 self.cordon_writes.push(unschedulable);
-                self.node.unschedulable = unschedulable;
-                self.node.cordon_manager = unschedulable.then(|| FIELD_MANAGER.to_owned());
+                self.node.marks.cordon_manager = unschedulable.then(|| FIELD_MANAGER.to_owned());
             }
+            self.node.marks = self.node.marks.clone().changed(&write.marks);
             self.tell(&write.announcements);
         }
         panic!("the plan wants to write for ever: {:?}", self.plan());
@@ -165,7 +183,7 @@ fn a_reboot_cordons_drains_and_gives_the_node_back_only_when_it_is_gone_and_the_
     let mut life = Life::new();
     let scheduled = life.event("e1", "Reboot", "Scheduled", Some(901));
     let plan = life.poll(&[&scheduled]);
-    assert!(life.node.unschedulable);
+    assert!(life.node.marks.unschedulable);
     assert_eq!(deadline_in(&life, &plan), 900);
     assert_eq!(life.record().claims.cordon, Some(Claim::Ours));
     assert_eq!(life.finish_drain(&[]).stage, Stage::Drained);
@@ -177,11 +195,11 @@ fn a_reboot_cordons_drains_and_gives_the_node_back_only_when_it_is_gone_and_the_
     life.poll(&[&started]);
     assert_eq!(life.poll(&[]).stage, Stage::Drained, "one document without the event is not enough");
     assert_eq!(life.poll(&[]).stage, Stage::AwaitingReady);
-    assert!(life.node.unschedulable);
+    assert!(life.node.marks.unschedulable);
     life.node.ready = true;
     life.node.boot_id = Some("boot-2".into());
     assert_eq!(life.settle().stage, Stage::Idle);
-    assert_eq!((life.node.unschedulable, life.node.record.clone()), (false, None));
+    assert_eq!((life.node.marks.unschedulable, life.node.record.clone()), (false, None));
     assert_eq!(life.cordon_writes, [true, false]);
     assert_eq!(
         life.reasons(),
@@ -252,7 +270,7 @@ fn a_freeze_does_nothing_and_the_next_events_are_handled_in_full() {
         life.finish_drain(&[]);
         life.poll(&[]);
         life.poll(&[]);
-        assert!(!life.node.unschedulable && life.node.record.is_none());
+        assert!(!life.node.marks.unschedulable && life.node.record.is_none());
     }
 }
 
@@ -263,10 +281,10 @@ fn a_policy_may_cordon_without_draining() {
     let freeze = life.event("f", "Freeze", "Scheduled", Some(900));
     let plan = life.poll(&[&freeze]);
     assert_eq!((plan.stage, plan.drain), (Stage::Cordoned, None));
-    assert!(life.node.unschedulable);
+    assert!(life.node.marks.unschedulable);
     life.poll(&[]);
     life.poll(&[]);
-    assert!(!life.node.unschedulable);
+    assert!(!life.node.marks.unschedulable);
 }
 
 // A-09
@@ -277,7 +295,7 @@ fn an_event_days_away_is_recorded_and_announced_once_and_acted_on_in_time() {
     let event = life.event("e1", "Redeploy", "Scheduled", Some(days));
     let plan = life.poll(&[&event]);
     assert!(matches!(plan.stage, Stage::Waiting(_)));
-    assert!(!life.node.unschedulable);
+    assert!(!life.node.marks.unschedulable);
     let waits = plan.look_again.expect("it looks again").since(life.now.monotonic);
     assert_eq!(waits.as_secs(), u64::try_from(days).unwrap() - 1 - 1800);
     life.pass(3 * 24 * 3600);
@@ -288,7 +306,7 @@ fn an_event_days_away_is_recorded_and_announced_once_and_acted_on_in_time() {
     assert_eq!((life.writes, life.reasons()), (writes, vec![]));
     life.now = life.now.advanced(Duration::from_secs(u64::try_from(days).unwrap() - 1800 - 3 * 24 * 3600));
     let plan = life.poll(&[&event]);
-    assert!(life.node.unschedulable);
+    assert!(life.node.marks.unschedulable);
     assert!((1790..=1800).contains(&deadline_in(&life, &plan)));
 }
 
@@ -414,7 +432,7 @@ fn an_event_that_disappears_is_cancelled_after_two_documents_and_not_before() {
     assert!(life.settle().drain.is_some(), "failed polls in between do not count");
     let plan = life.poll(&[]);
     assert_eq!(plan.drain, None);
-    assert_eq!((life.node.unschedulable, life.node.record.clone()), (false, None));
+    assert_eq!((life.node.marks.unschedulable, life.node.record.clone()), (false, None));
     assert_eq!(life.reasons()[3..], ["RebootCancelled", "NodeUncordonEnd"]);
 }
 
@@ -428,11 +446,11 @@ fn without_a_good_document_nothing_recorded_is_let_go() {
     life.pass(300);
     let plan = life.settle();
     assert!(plan.drain.is_some(), "the drain goes on from the record");
-    assert!(life.node.unschedulable);
+    assert!(life.node.marks.unschedulable);
     life.poll(&[]);
-    assert!(life.node.unschedulable, "a new life needs two documents of its own");
+    assert!(life.node.marks.unschedulable, "a new life needs two documents of its own");
     life.poll(&[]);
-    assert!(!life.node.unschedulable);
+    assert!(!life.node.marks.unschedulable);
 }
 
 // D-07
@@ -453,14 +471,14 @@ fn a_new_life_goes_on_with_the_drain_of_the_old_one() {
 #[test]
 fn a_node_that_someone_else_cordoned_is_drained_and_stays_cordoned() {
     let mut life = Life::new();
-    life.node.unschedulable = true;
+    life.node.marks.unschedulable = true;
     let event = life.event("e1", "Preempt", "Scheduled", Some(30));
     assert!(life.poll(&[&event]).drain.is_some());
     assert_eq!(life.record().claims.cordon, Some(Claim::Foreign));
     life.finish_drain(&[]);
     life.poll(&[]);
     life.poll(&[]);
-    assert_eq!((life.node.unschedulable, life.node.record.clone()), (true, None));
+    assert_eq!((life.node.marks.unschedulable, life.node.record.clone()), (true, None));
     assert_eq!(life.cordon_writes, Vec::<bool>::new());
 }
 
@@ -468,7 +486,7 @@ fn a_node_that_someone_else_cordoned_is_drained_and_stays_cordoned() {
 fn a_cordon_that_the_other_role_needs_too_is_left_to_the_last_of_the_two() {
     for (claim, inherited) in [("ours", Claim::Ours), ("foreign", Claim::Foreign)] {
         let mut life = Life::new();
-        life.node.unschedulable = true;
+        life.node.marks.unschedulable = true;
         life.node.other_record = Some(format!(r#"{{"version":1,"claims":{{"cordon":"{claim}"}}}}"#));
         let event = life.event("e1", "Reboot", "Scheduled", Some(900));
         life.poll(&[&event]);
@@ -476,11 +494,11 @@ fn a_cordon_that_the_other_role_needs_too_is_left_to_the_last_of_the_two() {
         life.finish_drain(&[]);
         life.poll(&[]);
         life.poll(&[]);
-        assert!(life.node.unschedulable, "the repair goes on");
+        assert!(life.node.marks.unschedulable, "the repair goes on");
         assert_eq!(life.node.record, None);
     }
     let mut life = Life::new();
-    life.node.unschedulable = true;
+    life.node.marks.unschedulable = true;
     life.node.other_record = Some(r#"{"version":1,"claims":{"cordon":"ours"}}"#.into());
     let event = life.event("e1", "Reboot", "Scheduled", Some(900));
     life.poll(&[&event]);
@@ -488,7 +506,7 @@ fn a_cordon_that_the_other_role_needs_too_is_left_to_the_last_of_the_two() {
     life.finish_drain(&[]);
     life.poll(&[]);
     life.poll(&[]);
-    assert!(!life.node.unschedulable, "the repair has let go, and the cordon was never foreign");
+    assert!(!life.node.marks.unschedulable, "the repair has let go, and the cordon was never foreign");
 }
 
 // O-03
@@ -500,7 +518,7 @@ fn a_cordon_that_comes_after_ours_is_gone_is_not_touched() {
     life.poll(&[]);
     life.poll(&[]);
     let writes = life.writes;
-    life.node.unschedulable = true;
+    life.node.marks.unschedulable = true;
     for _ in 0..100 {
         life.poll(&[]);
     }
@@ -517,7 +535,7 @@ fn while_a_person_holds_the_node_nothing_is_undone_or_begun() {
     life.node.held = true;
     life.poll(&[]);
     assert_eq!(life.poll(&[]).stage, Stage::Held);
-    assert!(life.node.unschedulable);
+    assert!(life.node.marks.unschedulable);
     let next = life.event("e2", "Preempt", "Scheduled", Some(30));
     let plan = life.poll(&[&next]);
     assert_eq!((plan.stage, plan.drain), (Stage::Held, None));
@@ -525,7 +543,7 @@ fn while_a_person_holds_the_node_nothing_is_undone_or_begun() {
     life.poll(&[]);
     life.node.held = false;
     assert_eq!(life.settle().stage, Stage::Idle);
-    assert!(!life.node.unschedulable && life.node.record.is_none());
+    assert!(!life.node.marks.unschedulable && life.node.record.is_none());
     assert_eq!(life.cordon_writes, [true, false]);
 }
 
@@ -536,10 +554,10 @@ fn a_cordon_taken_away_during_the_drain_is_put_back_three_times_and_after_it_onl
     let event = life.event("e1", "Reboot", "Scheduled", Some(900));
     life.poll(&[&event]);
     for restored in 1..=4 {
-        life.node.unschedulable = false;
-        life.node.cordon_manager = Some("kubectl-uncordon".into());
+        life.node.marks.unschedulable = false;
+        life.node.marks.cordon_manager = Some("kubectl-uncordon".into());
         assert!(life.poll(&[&event]).drain.is_some(), "the drain goes on");
-        assert_eq!(life.node.unschedulable, restored <= 3);
+        assert_eq!(life.node.marks.unschedulable, restored <= 3);
     }
     life.poll(&[&event]);
     assert_eq!(life.cordon_writes, [true, true, true, true]);
@@ -547,10 +565,10 @@ fn a_cordon_taken_away_during_the_drain_is_put_back_three_times_and_after_it_onl
     let mut life = Life::new();
     life.poll(&[&event]);
     life.finish_drain(&[]);
-    life.node.unschedulable = false;
+    life.node.marks.unschedulable = false;
     life.poll(&[&event]);
     life.poll(&[&event]);
-    assert!(!life.node.unschedulable);
+    assert!(!life.node.marks.unschedulable);
     assert_eq!(life.reasons().iter().filter(|reason| **reason == "NodeUncordoned").count(), 1);
 }
 
@@ -627,13 +645,13 @@ fn a_cordon_that_a_person_sets_after_having_taken_ours_away_is_theirs() {
     let event = life.event("e1", "Reboot", "Scheduled", Some(900));
     life.poll(&[&event]);
     life.finish_drain(&[]);
-    life.node.unschedulable = false;
+    life.node.marks.unschedulable = false;
     life.poll(&[&event]);
-    life.node.unschedulable = true;
+    life.node.marks.unschedulable = true;
     life.poll(&[&event]);
     life.poll(&[]);
     life.poll(&[]);
-    assert_eq!((life.node.unschedulable, life.node.record.clone()), (true, None));
+    assert_eq!((life.node.marks.unschedulable, life.node.record.clone()), (true, None));
 }
 
 #[test]
@@ -642,10 +660,10 @@ fn a_drain_goes_on_without_a_cordon_that_is_taken_away_again_and_again_but_not_f
     let event = life.event("e1", "Reboot", "Scheduled", Some(900));
     life.poll(&[&event]);
     for _ in 0..3 {
-        life.node.unschedulable = false;
+        life.node.marks.unschedulable = false;
         assert_eq!(life.poll(&[&event]).drain.unwrap().order.uncordoned_at, None);
     }
-    life.node.unschedulable = false;
+    life.node.marks.unschedulable = false;
     let plan = life.poll(&[&event]);
     assert!(plan.drain.unwrap().order.uncordoned_at.is_some());
     // Another drain starts anew.
@@ -653,7 +671,7 @@ fn a_drain_goes_on_without_a_cordon_that_is_taken_away_again_and_again_but_not_f
     let preempt = life.event("e2", "Preempt", "Scheduled", Some(30));
     let plan = life.poll(&[&event, &preempt]);
     assert_eq!(plan.drain.unwrap().order.uncordoned_at, None);
-    assert!(life.node.unschedulable);
+    assert!(life.node.marks.unschedulable);
 }
 
 #[test]
@@ -661,13 +679,13 @@ fn our_cordon_stays_ours_when_the_record_of_it_is_taken_away() {
     let mut life = Life::new();
     let event = life.event("e1", "Reboot", "Scheduled", Some(900));
     life.poll(&[&event]);
-    life.node.cordon_manager = Some(FIELD_MANAGER.into());
+    life.node.marks.cordon_manager = Some(FIELD_MANAGER.into());
     life.node.record = None;
     life.poll(&[&event]);
     life.finish_drain(&[]);
     life.poll(&[]);
     life.poll(&[]);
-    assert!(!life.node.unschedulable);
+    assert!(!life.node.marks.unschedulable);
 }
 
 #[test]
@@ -679,11 +697,11 @@ fn a_cordon_that_someone_has_set_in_place_of_ours_stays() {
     life.node.held = true;
     life.poll(&[&event]);
     // Uncordoned and cordoned anew by hand, while the hold keeps the agent from saying anything about it.
-    life.node.cordon_manager = Some("kubectl-cordon".into());
+    life.node.marks.cordon_manager = Some("kubectl-cordon".into());
     life.node.held = false;
     life.poll(&[]);
     life.poll(&[]);
-    assert!(life.node.unschedulable, "it was not ours to take away");
+    assert!(life.node.marks.unschedulable, "it was not ours to take away");
     assert_eq!(life.node.record, None);
 }
 
@@ -698,7 +716,7 @@ fn our_cordon_is_ours_whatever_the_other_role_says_about_one_that_is_not_there()
         life.node.other_record = None;
         life.poll(&[]);
         life.poll(&[]);
-        assert!(!life.node.unschedulable, "{other}");
+        assert!(!life.node.marks.unschedulable, "{other}");
     }
 }
 
@@ -711,11 +729,11 @@ fn a_damaged_record_of_the_other_role_keeps_the_cordon_and_says_so() {
     life.node.other_record = Some("?".into());
     life.poll(&[]);
     assert_eq!(life.poll(&[]).stage.word(), "record-unreadable");
-    assert!(life.node.unschedulable && life.node.record.is_some());
+    assert!(life.node.marks.unschedulable && life.node.record.is_some());
     assert!(life.reasons().contains(&"RecordUnreadable"));
     life.node.other_record = None;
     assert_eq!(life.settle().stage, Stage::Idle);
-    assert!(!life.node.unschedulable);
+    assert!(!life.node.marks.unschedulable);
 }
 
 #[test]
@@ -783,14 +801,14 @@ fn an_event_that_joins_a_drain_after_the_cordon_was_given_up_cordons_again() {
     let event = life.event("e1", "Reboot", "Scheduled", Some(900));
     life.poll(&[&event]);
     for _ in 0..4 {
-        life.node.unschedulable = false;
+        life.node.marks.unschedulable = false;
         life.poll(&[&event]);
     }
-    assert!(!life.node.unschedulable);
+    assert!(!life.node.marks.unschedulable);
     life.pass(5);
     let preempt = life.event("e2", "Preempt", "Scheduled", Some(30));
     let plan = life.poll(&[&event, &preempt]);
-    assert!(life.node.unschedulable);
+    assert!(life.node.marks.unschedulable);
     assert_eq!(plan.drain.unwrap().order.uncordoned_at, None);
 }
 
@@ -853,7 +871,7 @@ fn an_event_that_no_longer_names_the_machine_is_gone() {
     let other = life.event_on("e1", "Reboot", "Scheduled", &["neighbour"], Some(900));
     life.poll(&[&other]);
     life.poll(&[&other]);
-    assert!(!life.node.unschedulable && life.node.record.is_none());
+    assert!(!life.node.marks.unschedulable && life.node.record.is_none());
 }
 
 #[test]
@@ -883,6 +901,7 @@ fn every_stage_has_its_word() {
         Stage::Waiting(at),
         Stage::Held,
         Stage::Cordoned,
+        Stage::WaitingForSlot,
         Stage::Draining(at),
         Stage::Drained,
         Stage::Incomplete,
@@ -901,7 +920,7 @@ proptest::proptest! {
         steps in proptest::collection::vec((0_u8..6, 0_usize..3), 1..60),
     ) {
         let mut life = Life::new();
-        life.node.unschedulable = foreign;
+        life.node.marks.unschedulable = foreign;
         let types = ["Reboot", "Freeze", "Preempt"];
         let mut listed: BTreeMap<usize, String> = BTreeMap::new();
         for (step, which) in steps {
@@ -917,13 +936,13 @@ proptest::proptest! {
             let events: Vec<&str> = listed.values().map(String::as_str).collect();
             let plan = life.poll(&events);
             if plan.drain.is_some() {
-                proptest::prop_assert!(life.node.unschedulable && life.node.record.is_some());
+                proptest::prop_assert!(life.node.marks.unschedulable && life.node.record.is_some());
             }
         }
         life.node.ready = true;
         life.poll(&[]);
         life.poll(&[]);
-        proptest::prop_assert_eq!(life.node.unschedulable, foreign);
+        proptest::prop_assert_eq!(life.node.marks.unschedulable, foreign);
         proptest::prop_assert_eq!(life.node.record, None);
     }
 }

@@ -5,7 +5,9 @@
 //! the node from the first act on, so that a policy file that changes in the middle of an event changes nothing about
 //! that event.
 
-mod duration_text;
+mod approve;
+pub(crate) mod duration_text;
+mod event_match;
 pub mod file;
 mod selector;
 
@@ -15,9 +17,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scheduled_event::{EventSource, EventStatus, EventType, ScheduledEvent};
+use crate::marks::Marking;
+use crate::scheduled_event::{EventType, ScheduledEvent};
+use crate::time::Now;
 use crate::yaml::FileError;
-pub use selector::Selector;
+pub use approve::{Approve, ApproveBySource};
+pub use event_match::{Bounds, DescriptionMatch, Match, TypeMatch};
+pub use selector::{Operator, Requirement, Selector};
 
 /// The profile that a rule uses when it names none. It always exists.
 pub const DEFAULT_PROFILE: &str = "default";
@@ -25,6 +31,9 @@ pub const DEFAULT_PROFILE: &str = "default";
 /// The lowest priority that the kubelet counts as system-critical
 /// (<https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/>).
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+/// The annotation by which a person gives one node a policy by name, whatever the selectors say.
+pub const POLICY_ANNOTATION: &str = "remediator.dev/policy";
 
 /// The policy that applies when no file is given; the same text is shipped as `policies/default.yaml`.
 pub const BUILT_IN: &str = include_str!("../../../policies/default.yaml");
@@ -121,9 +130,27 @@ pub struct Profile {
     /// What is done with pods that lose an `emptyDir` volume.
     #[serde(skip_serializing_if = "is_default")]
     pub empty_dir: Treatment,
+    /// The pods that are evicted; all if `None`. The others are not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<Selector>,
+    /// The pods that are left where they are and named.
+    #[serde(skip_serializing_if = "is_default")]
+    pub skip: Skip,
     /// The phases, by ascending priority, never empty.
     #[serde(skip_serializing_if = "are_usual")]
     pub phases: Vec<Phase>,
+}
+
+/// Labels and annotations, any one of which, with its value, keeps a pod out of the drain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Skip {
+    /// Labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -149,70 +176,9 @@ impl Default for Profile {
             at_deadline: AtDeadline::Leave,
             bare: Treatment::Evict,
             empty_dir: Treatment::Evict,
+            pods: None,
+            skip: Skip::default(),
             phases: usual_phases(),
-        }
-    }
-}
-
-/// Bounds on how long Azure expects the impact to last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DurationRange {
-    /// The impact is shorter than this.
-    pub below: Option<Duration>,
-    /// The impact is at least this long.
-    pub at_least: Option<Duration>,
-}
-
-/// The events that a rule is about. An empty list, or a bound that is not given, matches every event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Match {
-    /// The types, of which an event must have one.
-    pub types: Vec<TypeMatch>,
-    /// The sources, of which an event must have one.
-    pub sources: Vec<EventSource>,
-    /// The states, in one of which an event must be.
-    pub statuses: Vec<EventStatus>,
-    /// How long the impact lasts; an event of unknown duration does not match any bound.
-    pub duration: DurationRange,
-}
-
-/// An event type that a rule names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TypeMatch {
-    /// This type.
-    Is(EventType),
-    /// Any type that this version does not know, written `Unknown`.
-    Unknown,
-}
-
-impl TypeMatch {
-    fn matches(&self, event_type: &EventType) -> bool {
-        match self {
-            Self::Is(wanted) => wanted == event_type,
-            Self::Unknown => matches!(event_type, EventType::Other(_)),
-        }
-    }
-}
-
-impl Match {
-    /// Why the event does not match, in words; `None` if it does.
-    pub fn mismatch(&self, event: &ScheduledEvent) -> Option<String> {
-        if !self.types.is_empty() && !self.types.iter().any(|wanted| wanted.matches(&event.event_type)) {
-            return Some(format!("type is {}", event.event_type));
-        }
-        if !self.sources.is_empty() && !self.sources.contains(&event.source) {
-            return Some(format!("source is {}", event.source));
-        }
-        if !self.statuses.is_empty() && !self.statuses.contains(&event.status) {
-            return Some(format!("status is {}", event.status));
-        }
-        let DurationRange { below, at_least } = self.duration;
-        match event.duration {
-            None if below.is_some() || at_least.is_some() => Some("duration is unknown".into()),
-            Some(lasts) if below.is_some_and(|below| lasts >= below) || at_least.is_some_and(|least| lasts < least) => {
-                Some(format!("duration is {}", crate::time::spoken(lasts)))
-            }
-            _ => None,
         }
     }
 }
@@ -228,8 +194,25 @@ pub struct Rule {
     pub action: Action,
     /// The name of the drain profile; [`DEFAULT_PROFILE`] if the file names none.
     pub profile: String,
+    /// When it is done.
+    pub start: Start,
+    /// Whether the event is started early, by who asked for it.
+    pub approve: ApproveBySource,
+}
+
+/// When a rule's action is carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Start {
     /// How long before `NotBefore` the action begins at the earliest; at once if `None`.
-    pub start_at_most: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
+    pub at_most: Option<Duration>,
+    /// With less time than this a drain is not begun any more, only the cordon.
+    #[serde(skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
+    pub at_least: Option<Duration>,
+    /// Whether the node is cordoned at first sight, however far away the drain is.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cordon_at_once: bool,
 }
 
 /// A policy, complete and valid.
@@ -247,6 +230,12 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// The drain profiles by name, among them [`DEFAULT_PROFILE`].
     pub profiles: BTreeMap<String, Profile>,
+    /// What is put on a node beside the cordon.
+    pub marking: Marking,
+    /// How many nodes of a pool are drained at once, unless their machines are about to end (Preempt, Terminate).
+    pub nodes_at_once: Option<u32>,
+    /// Whether the restart that a repair asked for is started early on behalf of the machine, which may be dead.
+    pub approve_own_repairs: bool,
 }
 
 /// What the policy says about one event: everything needed to go on with it, whatever becomes of the file.
@@ -262,9 +251,26 @@ pub struct Ruling {
     /// How the node is drained; `None` unless the action is a drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// How long before `NotBefore` the action begins at the earliest.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
-    pub start_at_most: Option<Duration>,
+    /// When it is done.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub start: Start,
+    /// Whether the event is started early.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub approve: Approve,
+    /// What is put on the node beside the cordon.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub marking: Marking,
+    /// How many nodes of the pool may be drained at once; `None` where nothing limits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes_at_once: Option<u32>,
+}
+
+impl Ruling {
+    /// The same ruling, of which only the cordon is carried out.
+    #[must_use]
+    pub fn cordoning(self) -> Self {
+        Self { action: Action::Cordon, profile: None, nodes_at_once: None, ..self }
+    }
 }
 
 /// What a set of policies says about one event on one node.
@@ -272,6 +278,8 @@ pub struct Ruling {
 pub enum Judgement {
     /// No policy selects the node.
     NoPolicy,
+    /// The node names a policy that there is not; nobody guesses which was meant.
+    UnknownPolicy(String),
     /// The named policy has no rule for the event.
     NoRule(String),
     /// A rule applies, but its policy only observes: this is what it would do.
@@ -285,7 +293,7 @@ impl Judgement {
     pub fn action(&self) -> Action {
         match self {
             Self::Ruled(ruling) => ruling.action,
-            Self::NoPolicy | Self::NoRule(_) | Self::Observed(_) => Action::None,
+            Self::NoPolicy | Self::UnknownPolicy(_) | Self::NoRule(_) | Self::Observed(_) => Action::None,
         }
     }
 }
@@ -294,6 +302,9 @@ impl fmt::Display for Judgement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPolicy => out.write_str("no policy selects this node"),
+            Self::UnknownPolicy(name) => {
+                write!(out, "annotation {POLICY_ANNOTATION} names policy {name}, which is not loaded")
+            }
             Self::NoRule(policy) => write!(out, "policy {policy} has no rule for it"),
             Self::Observed(Ruling { policy, rule, action, .. }) => {
                 write!(out, "rule {policy}/{rule} would say {action}, but the policy only observes")
@@ -309,21 +320,23 @@ impl Policy {
         file::parse("default.yaml (built in)", BUILT_IN)
     }
 
-    /// What this policy says about the event.
-    pub fn judge(&self, event: &ScheduledEvent) -> Judgement {
-        let Some(rule) = self.rules.iter().find(|rule| rule.matches.mismatch(event).is_none()) else {
+    /// What this policy says about the event now.
+    pub fn judge(&self, event: &ScheduledEvent, now: Now) -> Judgement {
+        let Some(rule) = self.rules.iter().find(|rule| rule.matches.mismatch(event, now).is_none()) else {
             return Judgement::NoRule(self.name.clone());
         };
-        let profile = match rule.action {
-            Action::Drain => Some(self.profiles.get(&rule.profile).cloned().unwrap_or_default()),
-            Action::None | Action::Cordon => None,
-        };
+        let drains = rule.action == Action::Drain;
+        let ends = matches!(event.event_type, EventType::Preempt | EventType::Terminate);
         let ruling = Ruling {
             policy: self.name.clone(),
             rule: rule.name.clone(),
             action: rule.action,
-            profile,
-            start_at_most: rule.start_at_most,
+            profile: drains.then(|| self.profiles.get(&rule.profile).cloned().unwrap_or_default()),
+            start: rule.start,
+            approve: rule.approve.of(&event.source),
+            marking: if rule.action == Action::None { Marking::default() } else { self.marking.clone() },
+            // There will be no later chance, and waiting would cost the pods their notice.
+            nodes_at_once: self.nodes_at_once.filter(|_| drains && !ends),
         };
         match self.mode {
             Mode::Act => Judgement::Ruled(ruling),
@@ -342,11 +355,23 @@ impl Policy {
         EventType::KNOWN.iter().filter(named).copied().collect()
     }
 
-    /// The rules that never apply, because the named earlier rule takes every event.
-    pub fn unreachable_rules(&self) -> Option<(&Rule, &[Rule])> {
-        let index = self.rules.iter().position(|rule| rule.matches == Match::default())?;
-        let (catch_all, rest) = (&self.rules[index], &self.rules[index + 1..]);
-        (!rest.is_empty()).then_some((catch_all, rest))
+    /// What is valid but probably not meant, in words.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let without = self.types_without_rule();
+        if !without.is_empty() {
+            warnings.push(format!("no rule is about {}: nothing is done for them", without.join(", ")));
+        }
+        let used = |name: &String| {
+            name == DEFAULT_PROFILE
+                || self.rules.iter().any(|rule| rule.action == Action::Drain && rule.profile == *name)
+        };
+        let unused: Vec<&str> = self.profiles.keys().filter(|name| !used(name)).map(String::as_str).collect();
+        if !unused.is_empty() {
+            warnings.push(format!("no rule uses the drain profile {}", unused.join(", ")));
+        }
+        warnings.extend(self.marking.taint.as_ref().and_then(crate::marks::Taint::warning));
+        warnings
     }
 }
 
@@ -400,15 +425,36 @@ impl PolicySet {
         &self.0
     }
 
-    /// The policy for a node with these labels.
-    pub fn for_labels(&self, labels: &BTreeMap<String, String>) -> Option<&Policy> {
-        self.0.iter().find(|policy| policy.selector.matches(labels))
+    /// The policy of this name.
+    pub fn named(&self, name: &str) -> Option<&Policy> {
+        self.0.iter().find(|policy| policy.name == name)
     }
 
-    /// What the policy for a node with these labels says about the event.
-    pub fn judge(&self, labels: &BTreeMap<String, String>, event: &ScheduledEvent) -> Judgement {
-        self.for_labels(labels).map_or(Judgement::NoPolicy, |policy| policy.judge(event))
+    /// The policy for a node with these labels, unless its annotation [`POLICY_ANNOTATION`] names another; the error is the
+    /// judgement about each of its events.
+    pub fn for_node(&self, node: NodeTraits<'_>) -> Result<&Policy, Judgement> {
+        match node.policy {
+            Some(name) => self.named(name).ok_or_else(|| Judgement::UnknownPolicy(name.to_owned())),
+            None => self.0.iter().find(|policy| policy.selector.matches(node.labels)).ok_or(Judgement::NoPolicy),
+        }
     }
+
+    /// What the policy for a node says about the event now.
+    pub fn judge(&self, node: NodeTraits<'_>, event: &ScheduledEvent, now: Now) -> Judgement {
+        match self.for_node(node) {
+            Ok(policy) => policy.judge(event, now),
+            Err(judgement) => judgement,
+        }
+    }
+}
+
+/// By what a node is given its policy.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeTraits<'a> {
+    /// Its labels.
+    pub labels: &'a BTreeMap<String, String>,
+    /// What its annotation [`POLICY_ANNOTATION`] says, if it has one.
+    pub policy: Option<&'a str>,
 }
 
 #[cfg(test)]

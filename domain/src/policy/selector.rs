@@ -1,24 +1,24 @@
-//! Which nodes a policy is for: a label selector, as Kubernetes defines it
+//! Which nodes a policy is for, or which pods a profile: a label selector, as Kubernetes defines it
 //! (<https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors>).
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-/// A label selector; empty, it selects every node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// A label selector; empty, it selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Selector {
-    /// Labels that a node must have with exactly these values.
-    #[serde(default)]
+    /// Labels that must be there with exactly these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Further conditions, all of which must hold.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Requirement>,
 }
 
 /// A condition on one label.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
     /// The label's key.
@@ -26,12 +26,12 @@ pub struct Requirement {
     /// What must hold.
     pub operator: Operator,
     /// The values that `In` and `NotIn` compare with.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
 /// What must hold of a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operator {
     /// It is there, with one of the values.
     In,
@@ -44,13 +44,13 @@ pub enum Operator {
 }
 
 impl Selector {
-    /// Whether a node with these labels is selected.
+    /// Whether something with these labels is selected.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| requirement.holds(labels))
     }
 
-    /// Whether no node can be selected by both. `false` may also mean that it could not be told.
+    /// Whether nothing can be selected by both. `false` may also mean that it could not be told.
     pub(crate) fn excludes(&self, other: &Self) -> bool {
         self.required_values().any(|(key, ours)| {
             other

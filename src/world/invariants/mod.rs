@@ -28,7 +28,7 @@ use std::time::Duration;
 use domain::drain::REQUEST_TIMEOUT;
 use domain::drain::pod::SKIP_DRAIN;
 use domain::node_plan::WITHOUT_NOTICE;
-use domain::policy::{Action, PolicySet, Treatment};
+use domain::policy::{Action, NodeTraits, PolicySet, Treatment};
 use domain::record::{AGENT_ANNOTATION, DrainResult, HOLD_ANNOTATION, Record};
 use domain::time::{minus, plus, stamp};
 use jiff::Timestamp;
@@ -486,7 +486,8 @@ impl State {
 
     fn profiles(&self, node: &str) -> Vec<domain::policy::Profile> {
         let labels = self.nodes.get(node).map(|node| node.labels.clone()).unwrap_or_default();
-        self.policies.for_labels(&labels).map(|policy| policy.profiles.values().cloned().collect()).unwrap_or_default()
+        let traits = NodeTraits { labels: &labels, policy: None };
+        self.policies.for_node(traits).map(|policy| policy.profiles.values().cloned().collect()).unwrap_or_default()
     }
 
     fn see_pod(&mut self, change: &Change) {

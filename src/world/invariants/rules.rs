@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::node_plan::WITHOUT_NOTICE;
-use domain::policy::{Action, AtDeadline, Judgement, PolicySet, Profile};
+use domain::policy::{Action, AtDeadline, Judgement, NodeTraits, PolicySet, Profile};
 use domain::scheduled_event::{EventId, EventSource, EventStatus, EventType, NotBefore, ScheduledEvent, VmName};
-use domain::time::{minus, plus};
+use domain::time::{Monotonic, Now, minus, plus};
 use jiff::Timestamp;
 use mock_imds::{Event, Phase};
 
@@ -40,14 +40,18 @@ impl Rule {
         not_before: (Timestamp, Timestamp),
     ) -> Self {
         // The ruling is fixed at the first act, in whichever phase the event was then.
+        let traits = NodeTraits { labels, policy: None };
+        let now = Now { wall: event.published, monotonic: Monotonic::default() };
         let rulings = [EventStatus::Scheduled, EventStatus::Started].map(|status| {
-            match policies.judge(labels, &scheduled(&event, status)) {
+            match policies.judge(traits, &scheduled(&event, status), now) {
                 Judgement::Ruled(ruling) => Some(ruling),
-                Judgement::NoPolicy | Judgement::NoRule(_) | Judgement::Observed(_) => None,
+                Judgement::NoPolicy | Judgement::UnknownPolicy(_) | Judgement::NoRule(_) | Judgement::Observed(_) => {
+                    None
+                }
             }
         });
         let action = rulings.iter().flatten().map(|ruling| ruling.action).max().unwrap_or(Action::None);
-        let head_start = rulings.iter().flatten().filter_map(|ruling| ruling.start_at_most).min();
+        let head_start = rulings.iter().flatten().filter_map(|ruling| ruling.start.at_most).min();
         let profiles: Vec<&Profile> = rulings.iter().flatten().filter_map(|ruling| ruling.profile.as_ref()).collect();
         let started = (event.phase != Phase::Scheduled).then_some(event.phase_since);
         let earliest = started.map_or(not_before.0, |started| started.min(not_before.0));
