@@ -3,7 +3,7 @@
 //! The rooms of the house, ground floor first; each may use what stands before it, and the decisions of the crate
 //! [`domain`]:
 //!
-//! - [`clock`] and [`metrics`]: what everything else stands on;
+//! - [`clock`], [`metrics`] and [`policy_files`]: what everything else stands on;
 //! - [`azure`] speaks to Azure, [`cluster`] to Kubernetes;
 //! - [`drain`] carries out a drain; [`serve`] answers probes and metrics, read only;
 //! - [`agent`] is the loop of the DaemonSet: observe, decide, act;
@@ -17,6 +17,7 @@ pub mod clock;
 pub mod cluster;
 pub mod drain;
 pub mod metrics;
+pub mod policy_files;
 pub mod serve;
 #[cfg(feature = "world")]
 pub mod world;

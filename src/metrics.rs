@@ -32,12 +32,18 @@ pub struct EventLabels {
     pub mode: &'static str,
 }
 
+/// An event's type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabels {
+    event_type: &'static str,
+}
+
 /// A request to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
-    /// `get`, `list`, `watch`, `create`, `patch` or `delete`.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
     pub verb: &'static str,
-    /// `nodes`, `pods`, `pods/eviction` or `events`.
+    /// As in the URL: `nodes`, `nodes/status`, `pods`, `pods/eviction`, `events`, `leases`, `noderepairs` and so on.
     pub resource: &'static str,
 }
 
@@ -69,6 +75,9 @@ struct BuildLabels {
     version: &'static str,
 }
 
+/// From a spot machine's seconds to the days ahead at which degraded hardware is announced.
+const SPANS: [f64; 9] = [1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 86_400.0];
+
 type HistogramFamily<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// The metrics, ready to be counted and read.
@@ -91,6 +100,16 @@ pub struct Metrics {
     /// Drains that have ended.
     pub drains: Family<ResultLabels, Counter>,
     drain_seconds: HistogramFamily<ResultLabels>,
+    drain_spare_seconds: HistogramFamily<ResultLabels>,
+    notice_seconds: HistogramFamily<TypeLabels>,
+    /// Events that Azure was told may start, or could not be told.
+    pub approvals: Family<ResultLabels, Counter>,
+    /// Changes of the policy files.
+    pub policy_reloads: Family<ResultLabels, Counter>,
+    /// Which set of policies is in force: 1 at the start, one more with every change.
+    pub policy_generation: Gauge,
+    /// Whether this node holds a slot for its drain.
+    pub slot_held: Gauge,
     /// Kubernetes Events that were written, could not be, or found no room in the queue.
     pub told: Family<ResultLabels, Counter>,
     stage: Family<StageLabels, Gauge>,
@@ -131,6 +150,41 @@ impl Default for Metrics {
         let drain_seconds: HistogramFamily<ResultLabels> =
             Family::new_with_constructor(|| Histogram::new([1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0]));
         registry.register_with_unit("drain_duration", "How long drains took", Unit::Seconds, drain_seconds.clone());
+        let drain_spare_seconds: HistogramFamily<ResultLabels> = Family::new_with_constructor(|| Histogram::new(SPANS));
+        registry.register_with_unit(
+            "drain_spare_time",
+            "How long before their deadline drains ended",
+            Unit::Seconds,
+            drain_spare_seconds.clone(),
+        );
+        let notice_seconds: HistogramFamily<TypeLabels> = Family::new_with_constructor(|| Histogram::new(SPANS));
+        registry.register_with_unit(
+            "scheduled_event_notice",
+            "How far ahead the NotBefore of events was when they were first seen",
+            Unit::Seconds,
+            notice_seconds.clone(),
+        );
+        let approvals = Family::default();
+        registry.register("approvals", "Events that Azure was told may start before their time", approvals.clone());
+        let policy_reloads = Family::default();
+        registry.register(
+            "policy_reloads",
+            "Changes of policy files, by whether they could be used",
+            policy_reloads.clone(),
+        );
+        let policy_generation = Gauge::default();
+        policy_generation.set(1);
+        registry.register(
+            "policy_generation",
+            "Which set of policies is in force: 1 at the start, one more with every change",
+            policy_generation.clone(),
+        );
+        let slot_held = Gauge::default();
+        registry.register(
+            "drain_slot_held",
+            "1 while this node holds one of its pool's slots for drains",
+            slot_held.clone(),
+        );
         let told = Family::default();
         registry.register("recorded_events", "Kubernetes Events, by whether they could be written", told.clone());
         let stage = Family::default();
@@ -150,6 +204,12 @@ impl Default for Metrics {
             remaining_pods,
             drains,
             drain_seconds,
+            drain_spare_seconds,
+            notice_seconds,
+            approvals,
+            policy_reloads,
+            policy_generation,
+            slot_held,
             told,
             stage,
         }
@@ -164,11 +224,19 @@ impl Metrics {
         self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// A drain has ended.
-    pub fn drain_ended(&self, result: &'static str, took: Duration) {
+    /// A drain has ended, so long before its deadline.
+    pub fn drain_ended(&self, result: &'static str, took: Duration, spare: Duration) {
         let labels = ResultLabels { result };
         self.drains.get_or_create(&labels).inc();
         self.drain_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        self.drain_spare_seconds.get_or_create(&labels).observe(spare.as_secs_f64());
+    }
+
+    /// An event was seen for the first time, with so much notice.
+    pub fn event_seen(&self, labels: &EventLabels, notice: Duration) {
+        self.events.get_or_create(labels).inc();
+        let event_type = labels.event_type;
+        self.notice_seconds.get_or_create(&TypeLabels { event_type }).observe(notice.as_secs_f64());
     }
 
     /// No drain is running.

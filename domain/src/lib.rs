@@ -4,9 +4,12 @@
 //! [`node_plan`] to learn what happens to a node when a scheduled event arrives, and [`drain`] to learn what happens
 //! to its pods.
 
+pub mod approval;
 pub mod drain;
 pub mod fingerprint;
+pub mod lease;
 pub mod marks;
+pub mod neighbour;
 pub mod node_plan;
 pub mod notification;
 pub mod policy;

@@ -254,8 +254,8 @@ pub struct DrainOrder {
 pub struct Approval {
     /// The event.
     pub event: EventId,
-    /// Whether the other nodes that it concerns have to be drained first.
-    pub when_drained: bool,
+    /// How this node was drained, if it and the others that the event concerns have to be empty first.
+    pub drained: Option<Order>,
 }
 
 /// A slot for a drain that this node needs, or has and still needs.
@@ -474,8 +474,9 @@ impl<'a> Planner<'a> {
                 None => RecordedEvent::new(event, to_the_second(self.now.wall)),
             };
             recorded.status = event.status.clone();
-            if recorded.approved_at.is_none() {
-                recorded.approved_at = self.situation.approved.get(&event.id).copied().map(to_the_second);
+            if let Some(at) = self.situation.approved.get(&event.id).filter(|_| recorded.approved_at.is_none()) {
+                recorded.approved_at = Some(to_the_second(*at));
+                self.tell_on_write(telling::approved(event));
             }
             self.note_notice(&mut recorded, event);
             self.apply(&mut recorded, event, judgement);
@@ -882,15 +883,22 @@ impl<'a> Planner<'a> {
             if recorded.is_some_and(|recorded| recorded.approved_at.is_some()) {
                 return None;
             }
-            let when_drained = match approve {
+            let drained = match approve {
                 Approve::Never => return None,
                 Approve::WhenDrained if !drained || !node.marks.unschedulable => return None,
-                Approve::WhenDrained => true,
-                Approve::Immediately => false,
+                Approve::WhenDrained => Some(self.drained_as(recorded?)?),
+                Approve::Immediately => None,
             };
-            Some(Approval { event: event.id.clone(), when_drained })
+            Some(Approval { event: event.id.clone(), drained })
         };
         sightings.events_of(vm).filter_map(wish).collect()
+    }
+
+    /// How the last drain, which was for this event, was done.
+    fn drained_as(&self, event: &RecordedEvent) -> Option<Order> {
+        let DrainRecord { started_at, deadline, .. } = *self.persisted.as_ref()?.drain.as_ref()?;
+        let profile = event.ruling.as_ref()?.profile.clone().unwrap_or_default();
+        Some(Order { profile, started_at, deadline, uncordoned_at: None })
     }
 
     fn nothing_to_remember(&self) -> bool {

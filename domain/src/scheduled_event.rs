@@ -246,6 +246,11 @@ pub struct Document {
 }
 
 impl Document {
+    /// The event with this key.
+    pub fn event(&self, id: &EventId) -> Option<&ScheduledEvent> {
+        self.events.iter().find(|event| event.id == *id)
+    }
+
     /// The events that concern this virtual machine.
     pub fn events_of<'a>(&'a self, vm: &'a VmName) -> impl Iterator<Item = &'a ScheduledEvent> {
         self.events.iter().filter(move |event| event.concerns(vm))

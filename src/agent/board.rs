@@ -1,11 +1,16 @@
 //! What the loops of the agent tell each other, and what the probes read.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::node_plan::Sightings;
-use domain::scheduled_event::{Document, VmName};
+use domain::drain::Order;
+use domain::neighbour::has_foreign_events;
+use domain::node_plan::{ABSENT_FROM, Sightings, SlotNeed};
+use domain::policy::PolicySet;
+use domain::scheduled_event::{Document, EventId, ScheduledEvent, VmName};
 use domain::time::Monotonic;
+use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use crate::azure::imds::Instance;
@@ -26,8 +31,36 @@ pub(super) enum Loop {
     Steward,
 }
 
+/// An event that Azure may be told to start, as far as its wisher knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ApprovalWish {
+    pub(super) event: EventId,
+    /// The machine that need not be ready: the wisher's own, of which it knows more, or one under repair.
+    pub(super) except: VmName,
+    /// How the own node was drained, if it has to be empty.
+    pub(super) drained: Option<Order>,
+    /// Whether the other machines' nodes have to be ready.
+    pub(super) waits_for_others: bool,
+}
+
+#[derive(Debug)]
+struct Approved {
+    at: Timestamp,
+    /// How many good documents in a row have lacked the event.
+    absent: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
+    policies: Arc<PolicySet>,
+    own_wishes: Vec<ApprovalWish>,
+    repairs_wishes: Vec<ApprovalWish>,
+    approved: BTreeMap<EventId, Approved>,
+    /// Events that were approved and are gone.
+    over: Vec<EventId>,
+    slot_need: Option<SlotNeed>,
+    slot_held: bool,
+    drain_ticked: Option<Monotonic>,
     instance: Option<Instance>,
     sightings: Sightings,
     trouble: Option<String>,
@@ -38,6 +71,19 @@ struct State {
     last_good_poll: Option<Monotonic>,
 }
 
+impl State {
+    /// Says whether there are any.
+    fn forget_approvals_that_are_over(&mut self) -> bool {
+        let Self { sightings, approved, over, .. } = self;
+        for (event, approved) in &mut *approved {
+            let is_listed = sightings.latest().is_some_and(|latest| latest.event(event).is_some());
+            approved.absent = if is_listed { 0 } else { approved.absent + 1 };
+        }
+        over.extend(approved.extract_if(.., |_, approved| approved.absent >= ABSENT_FROM).map(|(event, _)| event));
+        !over.is_empty()
+    }
+}
+
 /// See the module.
 pub(super) struct Board {
     clock: Clock,
@@ -45,12 +91,25 @@ pub(super) struct Board {
     not_ready_after: Duration,
     state: Mutex<State>,
     changed: Notify,
+    approvals_changed: Notify,
+    slot_need_changed: Notify,
+    foreign_events_changed: Notify,
 }
 
 impl Board {
-    pub(super) fn new(clock: Clock, metrics: Arc<Metrics>, poll_interval: Duration) -> Self {
+    pub(super) fn new(clock: Clock, metrics: Arc<Metrics>, poll_interval: Duration, policies: PolicySet) -> Self {
         let not_ready_after = NOT_READY_AFTER.max(poll_interval * 5);
-        Self { clock, metrics, not_ready_after, state: Mutex::default(), changed: Notify::new() }
+        let state = State { policies: Arc::new(policies), ..State::default() };
+        Self {
+            clock,
+            metrics,
+            not_ready_after,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            approvals_changed: Notify::new(),
+            slot_need_changed: Notify::new(),
+            foreign_events_changed: Notify::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,10 +142,19 @@ impl Board {
         let now = self.clock.now().monotonic;
         let mut state = self.state();
         let Some(vm) = state.instance.as_ref().map(|instance| instance.name.clone()) else { return };
+        let is_news = state.sightings.latest().is_none_or(|latest| latest.events != document.events);
+        let foreign = is_news && has_foreign_events(&document, &vm);
         state.sightings.see(document, &vm);
+        let over = state.forget_approvals_that_are_over();
         state.last_good_poll = Some(now);
         state.trouble = None;
         drop(state);
+        if foreign {
+            self.foreign_events_changed.notify_one();
+        }
+        if over {
+            self.approvals_changed.notify_one();
+        }
         self.changed.notify_one();
     }
 
@@ -115,6 +183,117 @@ impl Board {
         self.changed.notified().await;
     }
 
+    pub(super) fn policies(&self) -> Arc<PolicySet> {
+        Arc::clone(&self.state().policies)
+    }
+
+    /// The policy files have changed.
+    pub(super) fn change_policies(&self, policies: PolicySet) {
+        self.state().policies = Arc::new(policies);
+        self.metrics.policy_generation.inc();
+        self.changed.notify_one();
+    }
+
+    /// The event with this key, as it was last listed.
+    pub(super) fn listed_event(&self, id: &EventId) -> Option<ScheduledEvent> {
+        self.state().sightings.latest().and_then(|latest| latest.event(id)).cloned()
+    }
+
+    /// The document and the own machine, if it tells of events of other machines.
+    pub(super) fn foreign_events(&self) -> Option<(VmName, Document)> {
+        let state = self.state();
+        let vm = state.instance.as_ref()?.name.clone();
+        let latest = state.sightings.latest().filter(|latest| has_foreign_events(latest, &vm))?;
+        Some((vm, latest.clone()))
+    }
+
+    /// Waits until events of other machines are listed, or others than before.
+    pub(super) async fn foreign_events_changed(&self) {
+        self.foreign_events_changed.notified().await;
+    }
+
+    /// What the plan wants Azure to be told about the own machine's events.
+    pub(super) fn wish_for(&self, wishes: Vec<ApprovalWish>) {
+        let mut state = self.state();
+        if state.own_wishes != wishes {
+            state.own_wishes = wishes;
+            self.approvals_changed.notify_one();
+        }
+    }
+
+    /// What Azure is to be told on behalf of machines under repair.
+    pub(super) fn wish_for_own_repairs(&self, wishes: Vec<ApprovalWish>) {
+        let mut state = self.state();
+        if state.repairs_wishes != wishes {
+            state.repairs_wishes = wishes;
+            self.approvals_changed.notify_one();
+        }
+    }
+
+    /// All wishes that are open.
+    pub(super) fn approval_wishes(&self) -> Vec<ApprovalWish> {
+        let state = self.state();
+        let open = |wish: &&ApprovalWish| !state.approved.contains_key(&wish.event);
+        state.own_wishes.iter().chain(&state.repairs_wishes).filter(open).cloned().collect()
+    }
+
+    /// Waits until the wishes have changed.
+    pub(super) async fn approvals_changed(&self) {
+        self.approvals_changed.notified().await;
+    }
+
+    /// Azure was told that the event may start.
+    pub(super) fn approved(&self, event: EventId, at: Timestamp) {
+        self.state().approved.insert(event, Approved { at, absent: 0 });
+        self.changed.notify_one();
+    }
+
+    pub(super) fn approvals(&self) -> BTreeMap<EventId, Timestamp> {
+        self.state().approved.iter().map(|(event, approved)| (event.clone(), approved.at)).collect()
+    }
+
+    /// The events that were approved and have gone since this was last asked.
+    pub(super) fn approvals_over(&self) -> Vec<EventId> {
+        std::mem::take(&mut self.state().over)
+    }
+
+    /// The plan needs a slot, or none.
+    pub(super) fn need_slot(&self, need: Option<SlotNeed>) {
+        let mut state = self.state();
+        if state.slot_need != need {
+            state.slot_need = need;
+            self.slot_need_changed.notify_one();
+        }
+    }
+
+    pub(super) fn slot_need(&self) -> Option<SlotNeed> {
+        self.state().slot_need.clone()
+    }
+
+    /// Waits until another slot is needed, or none.
+    pub(super) async fn slot_need_changed(&self) {
+        self.slot_need_changed.notified().await;
+    }
+
+    /// This node holds a slot, or does not.
+    pub(super) fn hold_slot(&self, held: bool) {
+        self.metrics.slot_held.set(i64::from(held));
+        let mut state = self.state();
+        if state.slot_held != held {
+            state.slot_held = held;
+            self.changed.notify_one();
+        }
+    }
+
+    pub(super) fn holds_slot(&self) -> bool {
+        self.state().slot_held
+    }
+
+    /// When the running drain last showed that it is alive; `None` if none is running.
+    pub(super) fn drain_ticked(&self, at: Option<Monotonic>) {
+        self.state().drain_ticked = at;
+    }
+
     pub(super) fn vm(&self) -> Option<VmName> {
         self.state().instance.as_ref().map(|instance| instance.name.clone())
     }
@@ -128,8 +307,13 @@ impl Health for Board {
     fn alive(&self) -> Result<(), String> {
         let now = self.clock.now().monotonic;
         let state = self.state();
-        for (name, ticked) in [("poll loop", state.poll_ticked), ("steward", state.steward_ticked)] {
-            let silent = now.since(ticked);
+        let loops = [
+            ("poll loop", Some(state.poll_ticked)),
+            ("steward", Some(state.steward_ticked)),
+            ("drain", state.drain_ticked),
+        ];
+        for (name, ticked) in loops {
+            let silent = ticked.map(|ticked| now.since(ticked)).unwrap_or_default();
             if silent >= STUCK_AFTER {
                 return Err(format!("the {name} has not ticked for {}s", silent.as_secs()));
             }

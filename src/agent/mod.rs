@@ -1,18 +1,23 @@
 //! The role of the DaemonSet: watches the scheduled events of its own machine and looks after its own node.
 //!
 //! Two loops. `poll` asks Azure and never waits for Kubernetes; `steward` looks at what Azure and the node say, has
-//! [`domain::node_plan`] decide, and carries out the decision. They meet at the `board`.
+//! [`domain::node_plan`] decide, and carries out the decision. They meet at the `board`. So do those that see to it that
+//! nodes agree: `approver` tells Azure that an event may start, `slots` limits how many are drained at once, and `neighbours`
+//! carries news to the repairs of other machines. `policies` reads changed policy files.
 
+mod approver;
 mod board;
+mod neighbours;
 mod own_node;
+mod policies;
 mod poll;
+mod slots;
 mod steward;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::drain::pod::PodName;
-use domain::policy::PolicySet;
 use tokio::net::TcpListener;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
@@ -25,6 +30,7 @@ use crate::cluster::recorder::recorder;
 use crate::metrics::Metrics;
 use crate::serve;
 use board::Board;
+pub use policies::PolicySource;
 
 /// How long the end may take; a pod is given 30 s for it.
 const STOPS_WITHIN: Duration = Duration::from_secs(15);
@@ -35,8 +41,9 @@ pub struct Settings {
     /// The name of the own Node.
     pub node: String,
     /// What to do about events.
-    pub policies: PolicySet,
-
+    pub policies: PolicySource,
+    /// Where the Leases are by which nodes agree.
+    pub namespace: String,
     /// How often to ask for events.
     pub poll_interval: Duration,
     /// Decide and tell, but write nothing anywhere.
@@ -84,11 +91,11 @@ async fn live(
     clock: Clock,
     stop: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
-    let Settings { node, policies, poll_interval, dry_run, own_pod } = settings;
+    let Settings { node, policies, namespace, poll_interval, dry_run, own_pod } = settings;
     let Connections { imds, cluster, listener, metrics } = connections;
     let cluster = if dry_run { cluster.read_only() } else { cluster };
 
-    let board = Arc::new(Board::new(clock, Arc::clone(&metrics), poll_interval));
+    let board = Arc::new(Board::new(clock, Arc::clone(&metrics), poll_interval, policies.policies().clone()));
     let instance = own_pod.as_ref().map_or_else(|| node.clone(), |pod| pod.name.clone());
     let (recorder, recording) = recorder(cluster.clone(), Arc::clone(&metrics), instance);
     let health = Arc::clone(&board) as Arc<dyn serve::Health>;
@@ -98,9 +105,11 @@ async fn live(
             None => std::future::pending().await,
         }
     };
-    let polling = poll::poll(imds, Arc::clone(&board), clock, poll_interval, node.clone());
+    let polling = poll::poll(imds.clone(), Arc::clone(&board), clock, poll_interval, node.clone());
+    let following = policies::follow(policies, Arc::clone(&board), clock);
+    let agreeing = agree(imds, &cluster, &board, namespace, &node, own_pod.clone(), dry_run);
     let tools = crate::drain::Tools { cluster, recorder, metrics, own_pod };
-    let mut steward = spawn(steward::Steward::new(tools, Arc::clone(&board), node, policies, dry_run).run());
+    let mut steward = spawn(steward::Steward::new(tools, Arc::clone(&board), node, dry_run).run());
     let mut recording = spawn(recording);
     tokio::select! {
         biased;
@@ -108,6 +117,8 @@ async fn live(
         ended = supervised("poll loop", spawn(polling)) => return Err(ended),
         ended = supervised("steward", &mut steward) => return Err(ended),
         ended = supervised("recorder", &mut recording) => return Err(ended),
+        ended = supervised("policy files", spawn(following)) => return Err(ended),
+        ended = supervised("agreement with other nodes", spawn(agreeing)) => return Err(ended),
         ended = supervised("HTTP server", spawn(serving)) => return Err(ended),
     }
     tracing::info!("Stopping; the node stays as it is, and the next start goes on from its record");
@@ -121,6 +132,44 @@ async fn live(
         tracing::warn!("Stopped before everything that was asked for was answered");
     }
     Ok(())
+}
+
+/// What nodes of the cluster do together. A dry run only looks, so it takes no part.
+fn agree(
+    imds: Imds,
+    cluster: &Cluster,
+    board: &Arc<Board>,
+    namespace: String,
+    node: &str,
+    own_pod: Option<PodName>,
+    dry_run: bool,
+) -> impl Future<Output = ()> + use<> {
+    let (clock, node) = (cluster.clock(), node.to_owned());
+    let approver = approver::Approver {
+        imds,
+        cluster: cluster.clone(),
+        board: Arc::clone(board),
+        clock,
+        namespace: namespace.clone(),
+        node: node.clone(),
+        own_pod,
+    };
+    let slots =
+        slots::Slots { cluster: cluster.clone(), board: Arc::clone(board), clock, namespace, node: node.clone() };
+    let neighbours = neighbours::Neighbours { cluster: cluster.clone(), board: Arc::clone(board), clock, node };
+    async move {
+        if dry_run {
+            return std::future::pending().await;
+        }
+        // Tasks of their own, so that one that waits for an answer holds up no other.
+        let (approver, slots, neighbours) = (spawn(approver.run()), spawn(slots.run()), spawn(neighbours.run()));
+        tokio::select! {
+            biased;
+            _ = approver => {}
+            _ = slots => {}
+            _ = neighbours => {}
+        }
+    }
 }
 
 /// A task that ends with whoever waits for it.

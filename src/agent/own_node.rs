@@ -39,6 +39,11 @@ impl Patience {
         self.until
     }
 
+    /// Whether nothing has failed since the last success.
+    pub(super) fn is_first(&self) -> bool {
+        self.failures == 0
+    }
+
     pub(super) fn succeeded(&mut self) {
         *self = Self::default();
     }
@@ -185,6 +190,14 @@ impl OwnNode {
                 self.doubt();
                 Err(error)
             }
+        }
+    }
+
+    /// A write of the node's conditions has been answered with the node as it is.
+    pub(super) fn take_written(&mut self, node: ReadNode) {
+        let known = self.node.as_ref().map(|node| node.view.resource_version.as_str());
+        if known.is_some_and(|known| !is_older(&node.view.resource_version, known)) {
+            self.know(node);
         }
     }
 

@@ -8,22 +8,25 @@ use std::time::Duration;
 
 use domain::marks::Marks;
 use domain::node_plan::{
-    Announcement, DrainOrder, FinishedDrain, NodeView, NodeWrite, Sightings, Situation, Stage, plan,
+    Announcement, Approval, ConditionChanges, DrainOrder, FinishedDrain, NodeView, NodeWrite, Sightings, Situation,
+    Stage, plan,
 };
-use domain::policy::{Judgement, PolicySet};
+use domain::policy::Judgement;
 use domain::record::Record;
 use domain::scheduled_event::{EventId, EventType, VmName};
 use domain::time::{Monotonic, spoken};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::board::{Board, Loop};
+use super::board::{ApprovalWish, Board, Loop};
 use super::own_node::{OwnNode, Patience};
 use super::spawn;
 use crate::clock::Clock;
 use crate::cluster::ClusterError;
-use crate::cluster::node::NodeNews;
+use crate::cluster::node::{NodeNews, ReadNode};
 use crate::cluster::recorder::{Subject, Tale};
 use crate::drain::{Ended, Orders, Tools, drain};
 use crate::metrics::{EventLabels, Metrics};
@@ -60,6 +63,7 @@ enum Happened {
     Azure,
     Node(Option<Result<NodeNews, ClusterError>>),
     Drained(Result<Ended, JoinError>),
+    ConditionsWritten(Result<ReadNode, ClusterError>),
     Waited,
 }
 
@@ -77,9 +81,13 @@ pub(super) struct Steward {
     tools: Tools,
     board: Arc<Board>,
     clock: Clock,
-    policies: PolicySet,
     dry_run: bool,
     node: OwnNode,
+    /// The write of the node's conditions that is under way.
+    writing_conditions: Option<BoxFuture<'static, Result<ReadNode, ClusterError>>>,
+    conditions: Patience,
+    /// Whether the API server's admission has just refused marks beside the cordon.
+    marks_refused: bool,
     drain: Option<RunningDrain>,
     /// What stopped drains have asked for and still wait for.
     winding_down: Vec<AbortOnDropHandle<()>>,
@@ -97,15 +105,17 @@ pub(super) struct Steward {
 }
 
 impl Steward {
-    pub(super) fn new(tools: Tools, board: Arc<Board>, name: String, policies: PolicySet, dry_run: bool) -> Self {
+    pub(super) fn new(tools: Tools, board: Arc<Board>, name: String, dry_run: bool) -> Self {
         tools.metrics.stage(&Stage::Idle);
         Self {
             clock: tools.cluster.clock(),
             node: OwnNode::new(tools.cluster.clone(), name),
             tools,
             board,
-            policies,
             dry_run,
+            writing_conditions: None,
+            conditions: Patience::default(),
+            marks_refused: false,
             drain: None,
             winding_down: Vec::new(),
             finished: None,
@@ -131,12 +141,14 @@ impl Steward {
                 biased;
                 () = self.board.changed() => Happened::Azure,
                 outcome = finish(&mut self.drain) => Happened::Drained(outcome),
+                written = finish_writing(&mut self.writing_conditions) => Happened::ConditionsWritten(written),
                 news = self.node.next_news() => Happened::Node(news),
                 () = self.clock.sleep_until(look_again) => Happened::Waited,
             };
             match happened {
                 Happened::Azure | Happened::Waited => {}
                 Happened::Drained(outcome) => self.drain_ended(outcome),
+                Happened::ConditionsWritten(written) => self.conditions_written(written),
                 Happened::Node(news) => {
                     if !self.node.take(news) {
                         self.stop_drain();
@@ -187,23 +199,29 @@ impl Steward {
                 node.marks.clone_from(marks);
             }
             self.count_events(&vm, &sightings, &node);
+            let progress = self.drain.as_ref().map(|running| running.orders.progress());
+            self.board.drain_ticked(progress.as_ref().map(|progress| progress.ticked));
             let plan = plan(&Situation {
                 vm: &vm,
                 sightings: &sightings,
                 node: &node,
-                policies: &self.policies,
+                policies: &self.board.policies(),
                 draining: self.drain.is_some(),
-                blocked: &[],
+                blocked: progress.as_ref().map_or(&[], |progress| &progress.held_up),
                 finished: self.finished.as_ref(),
-                slot_held: false,
-                marks_refused: false,
+                // A dry run waits for nobody.
+                slot_held: self.dry_run || self.board.holds_slot(),
+                marks_refused: self.marks_refused,
                 topics: &BTreeSet::new(),
                 told: &BTreeSet::new(),
-                approved: &std::collections::BTreeMap::new(),
+                approved: &self.board.approvals(),
                 now: self.clock.now(),
             });
             let tales = self.announce(&node, &plan.announcements);
             self.drive_drain(plan.drain.filter(|_| !self.dry_run), &plan.stage);
+            self.board.need_slot(plan.slot);
+            self.board.wish_for(plan.approvals.into_iter().map(|approval| wish(approval, &vm)).collect());
+            let conditions = plan.conditions;
             let written = match plan.write {
                 // What has ended is in the record; what was held back for that can go on.
                 None if self.finished.take().is_some() => Written::PlanAgain,
@@ -218,7 +236,10 @@ impl Steward {
             self.tell(tales);
             self.enter(plan.stage);
             match written {
-                Written::Nothing => return plan.look_again.into_iter().chain(self.node.read_again()).min(),
+                Written::Nothing => {
+                    let again = self.write_conditions(conditions);
+                    return plan.look_again.into_iter().chain(self.node.read_again()).chain(again).min();
+                }
                 Written::Later(until) => return Some(until),
                 Written::PlanAgain => {}
             }
@@ -234,8 +255,43 @@ impl Steward {
         self.fighting.succeeded();
         self.finished = None;
         self.imagined = None;
+        self.marks_refused = false;
+        self.board.need_slot(None);
+        self.board.wish_for(Vec::new());
+        self.board.drain_ticked(None);
         self.board.node_trouble(None);
         self.enter(Stage::Idle);
+    }
+
+    /// Begins to write the node's conditions, beside everything else; says when to try again if it may not yet.
+    fn write_conditions(&mut self, changes: ConditionChanges) -> Option<Monotonic> {
+        if self.dry_run || !changes.any() || self.writing_conditions.is_some() {
+            return None;
+        }
+        let now = self.clock.now();
+        let wait = self.conditions.wait(now.monotonic);
+        if wait.is_none() {
+            let (cluster, name) = (self.tools.cluster.clone(), self.node.name().to_owned());
+            let write = async move { cluster.write_conditions(&name, &changes, now.wall).await };
+            self.writing_conditions = Some(write.boxed());
+        }
+        wait
+    }
+
+    fn conditions_written(&mut self, written: Result<ReadNode, ClusterError>) {
+        self.writing_conditions = None;
+        match written {
+            Ok(node) => {
+                self.conditions.succeeded();
+                self.node.take_written(node);
+            }
+            Err(error) => {
+                if self.conditions.is_first() {
+                    tracing::warn!(%error, "The node's conditions could not be written; trying again");
+                }
+                self.conditions.failed(self.clock.now().monotonic);
+            }
+        }
     }
 
     fn enter(&mut self, stage: Stage) {
@@ -254,11 +310,13 @@ impl Steward {
             }
             let known = EventType::KNOWN.iter().find(|known| **known == event.event_type.as_str());
             let event_type = known.copied().unwrap_or("Other");
-            let (action, mode) = match self.policies.judge(node.traits(), event, self.clock.now()) {
+            let now = self.clock.now();
+            let (action, mode) = match self.board.policies().judge(node.traits(), event, now) {
                 Judgement::Observed(ruling) => (ruling.action.as_str(), "observe"),
                 judgement => (judgement.action().as_str(), "act"),
             };
-            self.tools.metrics.events.get_or_create(&EventLabels { event_type, action, mode }).inc();
+            let notice = event.notice(now.wall).map(|at| now.until(at)).unwrap_or_default();
+            self.tools.metrics.event_seen(&EventLabels { event_type, action, mode }, notice);
         }
     }
 
@@ -277,6 +335,11 @@ impl Steward {
             }
             Err(error) if error.is_conflict() && *conflicts < CONFLICTS_AT_ONCE => {
                 *conflicts += 1;
+                Written::PlanAgain
+            }
+            Err(error) if error.is_denied() && write.marks.beside_cordon() && !self.marks_refused => {
+                tracing::warn!(%error, "The marks beside the cordon are refused; writing the cordon alone");
+                self.marks_refused = true;
                 Written::PlanAgain
             }
             Err(error) => {
@@ -320,7 +383,7 @@ impl Steward {
     /// A policy that leaves this node out is more often a mistake than a wish.
     fn check_policy(&mut self, node: &NodeView) {
         if !self.policy_checked
-            && let Err(why) = self.policies.for_node(node.traits())
+            && let Err(why) = self.board.policies().for_node(node.traits())
         {
             tracing::warn!("Nothing is done about the events of this node: {why}");
         }
@@ -358,7 +421,7 @@ impl Steward {
                 if self.clock.now().since(started_at) > Duration::from_secs(2) {
                     tracing::info!(began = %started_at, "Going on with a drain that had begun before");
                 }
-                let orders = Orders::new(order);
+                let orders = Orders::new(order, self.clock.now().monotonic);
                 let task = spawn(drain(self.tools.clone(), self.node.name().to_owned(), orders.clone()));
                 let began = self.clock.now().monotonic;
                 self.drain = Some(RunningDrain { metrics, started_at, orders, events, began, task, stopping: false });
@@ -383,7 +446,8 @@ impl Steward {
         };
         let now = self.clock.now();
         let took = now.monotonic.since(running.began);
-        self.tools.metrics.drain_ended(outcome.result.as_str(), took);
+        let spare = running.orders.deadline().map(|deadline| now.until(deadline)).unwrap_or_default();
+        self.tools.metrics.drain_ended(outcome.result.as_str(), took, spare);
         let (result, evicted, took) = (outcome.result, outcome.evicted, spoken(took));
         if outcome.left.is_empty() {
             tracing::info!(%result, evicted, took, "The drain has ended");
@@ -430,6 +494,19 @@ impl Steward {
         for tale in tales.into_iter().filter(|_| !self.dry_run) {
             self.tools.recorder.tell(tale);
         }
+    }
+}
+
+/// What Azure is to be told about an event of this machine.
+fn wish(approval: Approval, vm: &VmName) -> ApprovalWish {
+    let Approval { event, drained } = approval;
+    ApprovalWish { event, except: vm.clone(), waits_for_others: drained.is_some(), drained }
+}
+
+async fn finish_writing<T>(under_way: &mut Option<BoxFuture<'static, T>>) -> T {
+    match under_way {
+        Some(write) => write.await,
+        None => std::future::pending().await,
     }
 }
 

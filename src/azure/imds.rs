@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use domain::scheduled_event::{DecodeError, Document, VmName, decode};
-use reqwest::header::{HeaderValue, RETRY_AFTER};
+use domain::scheduled_event::{DecodeError, Document, EventId, VmName, decode};
+use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, Request, Response, StatusCode, Url, redirect};
 use serde::Deserialize;
+use serde_json::json;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
@@ -172,17 +173,44 @@ impl Imds {
         Ok(decode(&self.get(&path, limit).await?)?)
     }
 
+    /// Tells Azure that nothing waits for the event any more, so that it may start before its time, on all the machines
+    /// that it concerns. Telling it again does no harm.
+    pub async fn start(&self, event: &EventId, limit: Duration) -> Result<(), ImdsError> {
+        let path = format!("/metadata/scheduledevents?api-version={EVENTS_VERSION}");
+        let body = json!({"StartRequests": [{"EventId": event.as_str()}]}).to_string();
+        self.ask(Method::POST, &path, Some(body), limit).await.map(drop)
+    }
+
     async fn get(&self, path_and_query: &str, limit: Duration) -> Result<Vec<u8>, ImdsError> {
-        match tokio::time::timeout(limit, self.get_unlimited(path_and_query)).await {
+        self.ask(Method::GET, path_and_query, None, limit).await
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path_and_query: &str,
+        body: Option<String>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, ImdsError> {
+        match tokio::time::timeout(limit, self.ask_unlimited(method, path_and_query, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(ImdsError::TimedOut(limit)),
         }
     }
 
-    async fn get_unlimited(&self, path_and_query: &str) -> Result<Vec<u8>, ImdsError> {
+    async fn ask_unlimited(
+        &self,
+        method: Method,
+        path_and_query: &str,
+        body: Option<String>,
+    ) -> Result<Vec<u8>, ImdsError> {
         let url = format!("{}{path_and_query}", self.base);
         let url = Url::parse(&url).map_err(|_| ImdsError::Address(url))?;
-        let mut request = Request::new(Method::GET, url);
+        let mut request = Request::new(method, url);
+        if let Some(body) = body {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            *request.body_mut() = Some(body.into());
+        }
         request.headers_mut().insert("Metadata", HeaderValue::from_static("true"));
         let mut response =
             self.transport.clone().oneshot(request).await.map_err(|error| ImdsError::Unreachable {

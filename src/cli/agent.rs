@@ -10,11 +10,12 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use domain::drain::pod::PodName;
+use domain::policy::Policy;
 use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{policy_files, usage};
-use crate::agent::{Connections, Settings};
+use super::usage;
+use crate::agent::{Connections, PolicySource, Settings};
 use crate::azure::imds::{Imds, LINK_LOCAL};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -60,6 +61,10 @@ pub(super) struct Agent {
     /// Name of the pod that this program runs in, which is never evicted by it; from the downward API (metadata.name).
     #[arg(long, env = "POD_NAME", value_name = "NAME", requires = "pod_namespace")]
     pod_name: Option<String>,
+    /// Namespace of the Leases by which nodes agree who approves an event and who is drained; by default that of the pod, or
+    /// else `default`.
+    #[arg(long, env = "REMEDIATOR_NAMESPACE", value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// Namespace of that pod; from the downward API (metadata.namespace).
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     pod_namespace: Option<String>,
@@ -94,9 +99,13 @@ fn check_node_name(name: &str) -> anyhow::Result<()> {
 
 impl Agent {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { imds, node, policy, kubeconfig, listen, poll_interval, dry_run, pod_name, pod_namespace } = self;
+        let Self { imds, node, policy, kubeconfig, listen, poll_interval, dry_run, pod_name, pod_namespace, namespace } =
+            self;
         check_node_name(&node).map_err(usage)?;
-        let policies = policy_files::load(&policy).map_err(usage)?;
+        let policies = crate::policy_files::load(&policy).map_err(usage)?;
+        for warning in policies.policies().iter().flat_map(Policy::warnings) {
+            tracing::warn!("{warning}");
+        }
         let names: Vec<&str> = policies.policies().iter().map(|policy| policy.name.as_str()).collect();
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -106,8 +115,11 @@ impl Agent {
             dry_run,
             "Starting"
         );
+        let namespace = namespace.or_else(|| pod_namespace.clone()).unwrap_or_else(|| "default".into());
+        let policies =
+            if policy.is_empty() { PolicySource::Fixed(policies) } else { PolicySource::Files(policies, policy) };
         let own_pod = pod_name.zip(pod_namespace).map(|(name, namespace)| PodName { namespace, name });
-        let settings = Settings { node, policies, poll_interval, dry_run, own_pod };
+        let settings = Settings { node, policies, namespace, poll_interval, dry_run, own_pod };
         // One thread: the work is waiting, and what happens in which order can be replayed.
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;

@@ -11,7 +11,7 @@ use domain::policy::PolicySet;
 
 use super::agent::stop_signal;
 use super::story::{say, style, summary};
-use super::{policy_files, usage};
+use super::usage;
 use crate::clock::Clock;
 use crate::world::api_server;
 use crate::world::onlooker::AgentLog;
@@ -52,7 +52,7 @@ pub(super) struct Demo {
 
 impl Demo {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let policies = policy_files::load(&self.policy).map_err(usage)?;
+        let policies = crate::policy_files::load(&self.policy).map_err(usage)?;
         let scenario = Scenario::parse("policies/scenarios/demo.yaml", STORY)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;

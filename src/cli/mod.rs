@@ -6,7 +6,6 @@ mod agent;
 #[cfg(feature = "world")]
 mod demo;
 mod policy;
-mod policy_files;
 #[cfg(feature = "world")]
 mod simulate;
 #[cfg(feature = "world")]

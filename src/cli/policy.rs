@@ -14,7 +14,7 @@ use domain::time::{Monotonic, Now, minus, plus, spoken, stamp};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{policy_files, usage};
+use super::usage;
 use crate::clock::Clock;
 
 #[derive(Debug, Subcommand)]
@@ -80,14 +80,14 @@ impl Check {
     fn run(self) -> anyhow::Result<ExitCode> {
         let Self { files } = self;
         let folders: Vec<PathBuf> = files.iter().filter(|path| path.is_dir()).cloned().collect();
-        let files = policy_files::find(&files).map_err(usage)?;
+        let files = crate::policy_files::find(&files).map_err(usage)?;
         let mut policies = Vec::new();
         let mut faults = 0;
         for path in &files {
             if !path.exists() {
                 return Err(usage(anyhow!("no file {}", path.display())));
             }
-            match policy_files::read(path) {
+            match crate::policy_files::read(path) {
                 Ok(policy) => {
                     println!("{}: policy {} is valid, {} rules", path.display(), policy.name, policy.rules.len());
                     for warning in policy.warnings() {
@@ -116,7 +116,7 @@ impl Check {
 impl Explain {
     fn run(self) -> anyhow::Result<ExitCode> {
         let Self { event, policy, labels, at, output } = self;
-        let policies = policy_files::load(&policy).map_err(usage)?;
+        let policies = crate::policy_files::load(&policy).map_err(usage)?;
         let document = read_events(&event).map_err(usage)?;
         let labels: BTreeMap<String, String> = labels.into_iter().collect();
         let wall = at.unwrap_or_else(|| Clock::system().now().wall);

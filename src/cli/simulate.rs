@@ -9,7 +9,7 @@ use domain::policy::PolicySet;
 use domain::time::spoken;
 
 use super::story::{say, style, summary};
-use super::{policy_files, usage};
+use super::usage;
 use crate::world::scenario::Scenario;
 use crate::world::simulation::{Report, simulate};
 use crate::world::timeline::{Row, Timeline, Tone};
@@ -45,7 +45,7 @@ pub(super) struct Simulate {
 
 impl Simulate {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let policies = policy_files::load(&self.policy).map_err(usage)?;
+        let policies = crate::policy_files::load(&self.policy).map_err(usage)?;
         let file = self.scenario.display().to_string();
         let text =
             std::fs::read_to_string(&self.scenario).with_context(|| format!("cannot read {file}")).map_err(usage)?;

@@ -64,6 +64,11 @@ impl ClusterError {
         matches!(self, Self::Refused(refusal) if refusal.code == 404)
     }
 
+    /// Whether a right is missing, or an admission policy or webhook refuses what is written.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 403 || refusal.code == 422)
+    }
+
     /// Whether the object has changed in between, or exists already.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == 409)

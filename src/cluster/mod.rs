@@ -2,7 +2,9 @@
 
 pub mod client;
 pub mod eviction;
+pub mod lease;
 pub mod node;
+pub mod node_repair;
 pub mod pod;
 pub mod recorder;
 

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use domain::approval::ListedNode;
 use domain::marks::{EXCLUDE_FROM_LOAD_BALANCERS, Marks, NodeTaint, SCALE_DOWN_DISABLED, YES};
 use domain::node_plan::{CONDITION_TYPES, ConditionChanges, FIELD_MANAGER, NodeCondition, NodeView, NodeWrite};
 use domain::policy::POLICY_ANNOTATION;
 use domain::record::{AGENT_ANNOTATION, HOLD_ANNOTATION, REPAIR_ANNOTATION};
+use domain::scheduled_event::VmName;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use kube::api::{GetParams, Patch, PatchParams, WatchParams};
+use kube::api::{GetParams, ListParams, Patch, PatchParams, WatchParams};
 use kube::core::{Request, WatchEvent};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -17,6 +19,9 @@ use serde_json::json;
 
 use super::client::{Cluster, ClusterError, WATCH_LASTS};
 use crate::metrics::RequestLabels;
+
+/// How many nodes a page of a list has; a node is some 10 KB of JSON.
+const PAGE: u32 = 100;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -38,6 +43,19 @@ pub enum NodeNews {
     Deleted,
     /// Nothing, but the watch is alive.
     Alive,
+}
+
+#[derive(Deserialize)]
+struct NodeList {
+    #[serde(default)]
+    metadata: ListMetadata,
+    items: Vec<Node>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ListMetadata {
+    r#continue: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -225,6 +243,31 @@ impl Cluster {
         let request = nodes().patch_subresource("status", name, &params, &patch)?;
         let labels = RequestLabels { verb: "patch", resource: "nodes/status" };
         Ok(self.call::<Node>(labels, request, LIMIT).await?.into())
+    }
+
+    /// All Nodes of the cluster. `vm_of` tells the machine of a provider id.
+    pub async fn list_nodes(&self, vm_of: fn(&str) -> Option<VmName>) -> Result<Vec<ListedNode>, ClusterError> {
+        let mut listed = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let request = nodes().list(&params)?;
+            let NodeList { metadata, items } = self.call(labels("list"), request, LIMIT).await?;
+            listed.extend(items.into_iter().map(|node| {
+                let ReadNode { view, provider_id } = node.into();
+                ListedNode {
+                    name: view.name,
+                    vm: vm_of(&provider_id),
+                    labels: view.labels,
+                    policy: view.policy,
+                    record: view.record,
+                    unschedulable: view.marks.unschedulable,
+                }
+            }));
+            if metadata.r#continue.is_empty() {
+                return Ok(listed);
+            }
+            params.continue_token = Some(metadata.r#continue);
+        }
     }
 
     /// Watches one Node from a version on. The watch is opened when the stream is first asked for news.

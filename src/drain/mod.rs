@@ -4,12 +4,15 @@
 //! next drain starts from a fresh list.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use domain::drain::answer::Answer;
 use domain::drain::pod::{Pod, PodName, PodUid};
 use domain::drain::{Drain, Order, Outcome, REQUEST_TIMEOUT, Report, Request};
+use domain::time::Monotonic;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
+use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use crate::cluster::client::next_news;
@@ -21,17 +24,46 @@ use crate::metrics::Metrics;
 /// For how many pods of a drain an Event is written; all of them are in the log.
 const MOST_PODS_TOLD: usize = 50;
 
-/// Gives a running drain its orders; the latest counts, and none stops it.
+/// How often a drain shows that it is alive.
+const TICK: Duration = Duration::from_secs(5);
+
+/// Gives a running drain its orders, and hears from it how it goes.
 #[derive(Clone)]
 pub struct Orders {
+    /// The latest counts, and none stops the drain.
     latest: Arc<Mutex<Option<Order>>>,
     changed: Arc<Notify>,
+    progress: Arc<Mutex<Progress>>,
+}
+
+/// How a running drain goes.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// When it last showed that it is alive.
+    pub ticked: Monotonic,
+    /// The pods that have held it up for some time, and why.
+    pub held_up: Vec<(PodName, String)>,
 }
 
 impl Orders {
     /// The first order.
-    pub fn new(order: Order) -> Self {
-        Self { latest: Arc::new(Mutex::new(Some(order))), changed: Arc::new(Notify::new()) }
+    pub fn new(order: Order, now: Monotonic) -> Self {
+        let progress = Progress { ticked: now, held_up: Vec::new() };
+        Self {
+            latest: Arc::new(Mutex::new(Some(order))),
+            changed: Arc::new(Notify::new()),
+            progress: Arc::new(Mutex::new(progress)),
+        }
+    }
+
+    /// When the drain has to be done, unless it was stopped.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.latest().map(|order| order.deadline)
+    }
+
+    /// How the drain goes.
+    pub fn progress(&self) -> Progress {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Replaces the order, if it is another.
@@ -109,6 +141,9 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Ended {
         }
         tools.metrics.blocked_pods.set(i64::try_from(drain.blocked()).unwrap_or(i64::MAX));
         tools.metrics.remaining_pods.set(i64::try_from(drain.remaining()).unwrap_or(i64::MAX));
+        let now = clock.now();
+        *orders.progress.lock().unwrap_or_else(PoisonError::into_inner) =
+            Progress { ticked: now.monotonic, held_up: drain.held_up(now) };
         if let Some(outcome) = step.outcome {
             return Ended::Over(outcome);
         }
@@ -125,7 +160,7 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Ended {
             Some(done) = asking.next() => Happened::Done(done),
             Some(done) = looking.next() => Happened::Done(done),
             news = next_news(&mut watch) => Happened::News(news),
-            () = clock.sleep_until(step.wake) => Happened::Waited,
+            () = clock.sleep_until(step.wake.min(now.monotonic + TICK)) => Happened::Waited,
         };
         let now = clock.now();
         match happened {

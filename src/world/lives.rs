@@ -13,7 +13,7 @@ use super::api_server::kinds::PODS;
 use super::controllers::{owner, pod};
 use super::invariants::Checker;
 use super::network::Lines;
-use crate::agent::{self, Connections, Settings};
+use crate::agent::{self, Connections, PolicySource, Settings};
 use crate::clock::Clock;
 
 /// How an agent on a machine reaches the others; made anew for each life.
@@ -47,7 +47,8 @@ impl Agent {
             checker.see_life(&node, clock.now().wall);
             let settings = Settings {
                 node: node.clone(),
-                policies: policies.clone(),
+                policies: PolicySource::Fixed(policies.clone()),
+                namespace: "kube-system".into(),
                 poll_interval: Duration::from_secs(1),
                 dry_run: false,
                 own_pod: own_pod(&server, &node),

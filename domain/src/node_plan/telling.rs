@@ -97,6 +97,14 @@ pub(super) fn sighting(event: &ScheduledEvent, judgement: &Judgement, now: Now) 
     }
 }
 
+/// Azure was told that an event may start.
+pub(super) fn approved(event: &ScheduledEvent) -> Announcement {
+    let key = format!("{}/approved", event.id.as_str().to_ascii_lowercase());
+    let note = format!("{} need not wait any longer: Azure was told that it may start.", event.event_type);
+    let reason = format!("{}Approved", type_in_reason(&event.event_type));
+    Announcement { event: Some(event.id.clone()), ..Announcement::new(key, reason, note).on(Topic::Event) }
+}
+
 /// An event is gone.
 pub(super) fn farewell(event: &RecordedEvent, wall: Timestamp) -> Announcement {
     let due = event.without_notice_since.is_some() || event.not_before.is_some_and(|not_before| not_before <= wall);

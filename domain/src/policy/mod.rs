@@ -376,7 +376,7 @@ impl Policy {
 }
 
 /// The policies that were loaded together; at most one of them applies to a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicySet(Vec<Policy>);
 
 /// Two policies of equal priority that could both select a node.

@@ -1,0 +1,66 @@
+//! Reads the policy files again when they change, and keeps the last good ones when they are broken.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::policy::PolicySet;
+
+use super::board::Board;
+use crate::clock::Clock;
+use crate::metrics::ResultLabels;
+use crate::policy_files;
+
+/// How often the files are looked at. A ConfigMap that changes takes a minute to reach the pod anyway.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Where policies come from.
+#[derive(Clone, Debug)]
+pub enum PolicySource {
+    /// They are these, for as long as the process lives.
+    Fixed(PolicySet),
+    /// They were read from these files and folders, which may change.
+    Files(PolicySet, Vec<PathBuf>),
+}
+
+impl PolicySource {
+    /// The policies at the start.
+    pub fn policies(&self) -> &PolicySet {
+        match self {
+            Self::Fixed(policies) | Self::Files(policies, _) => policies,
+        }
+    }
+}
+
+/// Looks at the files for ever.
+pub(super) async fn follow(source: PolicySource, board: Arc<Board>, clock: Clock) {
+    let PolicySource::Files(mut policies, paths) = source else { return std::future::pending().await };
+    let mut trouble: Option<String> = None;
+    loop {
+        clock.sleep(LOOK_EVERY).await;
+        let result = match policy_files::load(&paths) {
+            Ok(read) if read == policies => {
+                trouble = None;
+                continue;
+            }
+            Ok(read) => {
+                let names: Vec<&str> = read.policies().iter().map(|policy| policy.name.as_str()).collect();
+                tracing::info!(policies = names.join(","), "The policies have changed");
+                policies = read.clone();
+                trouble = None;
+                board.change_policies(read);
+                "loaded"
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if trouble.as_ref() == Some(&text) {
+                    continue;
+                }
+                tracing::error!("The policies have changed, but cannot be used; the last good ones stay: {text}");
+                trouble = Some(text);
+                "refused"
+            }
+        };
+        board.metrics().policy_reloads.get_or_create(&ResultLabels { result }).inc();
+    }
+}
