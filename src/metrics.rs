@@ -65,6 +65,15 @@ pub struct ResultLabels {
     pub result: &'static str,
 }
 
+/// A receiver of notifications, and what came of one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct NotificationLabels {
+    /// The receiver's name in the policy.
+    pub receiver: String,
+    /// `delivered`, `retried`, `failed` or `dropped`.
+    pub result: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StageLabels {
     stage: &'static str,
@@ -112,6 +121,8 @@ pub struct Metrics {
     pub slot_held: Gauge,
     /// Kubernetes Events that were written, could not be, or found no room in the queue.
     pub told: Family<ResultLabels, Counter>,
+    /// Notifications to receivers: delivered, tried once more, given up, or without room in the queue.
+    pub notifications: Family<NotificationLabels, Counter>,
     stage: Family<StageLabels, Gauge>,
 }
 
@@ -187,6 +198,8 @@ impl Default for Metrics {
         );
         let told = Family::default();
         registry.register("recorded_events", "Kubernetes Events, by whether they could be written", told.clone());
+        let notifications = Family::default();
+        registry.register("notifications", "Notifications, by receiver and what came of them", notifications.clone());
         let stage = Family::default();
         registry.register("agent_stage", "1 for what the agent is doing about its node, else 0", stage.clone());
         let build: Family<BuildLabels, Gauge> = Family::default();
@@ -211,6 +224,7 @@ impl Default for Metrics {
             policy_generation,
             slot_held,
             told,
+            notifications,
             stage,
         }
     }

@@ -34,7 +34,8 @@ pub enum PolicyFilesError {
     },
 }
 
-/// The policies of the files, and of the `.yaml` and `.yml` files in the folders; the built-in one if none is named.
+/// The policies of the files, and of the `.yaml` and `.yml` files in the folders that are no tests; the built-in one if
+/// none is named.
 pub fn load(paths: &[PathBuf]) -> Result<PolicySet, PolicyFilesError> {
     let policies = if paths.is_empty() {
         vec![Policy::built_in()?]
@@ -49,12 +50,25 @@ pub fn load(paths: &[PathBuf]) -> Result<PolicySet, PolicyFilesError> {
 
 /// The policy of one file.
 pub fn read(path: &Path) -> Result<Policy, PolicyFilesError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|cause| PolicyFilesError::Unreadable { path: path.to_owned(), cause })?;
-    Ok(file::parse(&path.display().to_string(), &text)?)
+    Ok(file::parse(&path.display().to_string(), &text(path)?)?)
 }
 
-/// The files that are named, and those in the folders that are named, in the order of their names.
+/// The text of one file.
+pub fn text(path: &Path) -> Result<String, PolicyFilesError> {
+    std::fs::read_to_string(path).map_err(|cause| PolicyFilesError::Unreadable { path: path.to_owned(), cause })
+}
+
+/// Whether the file is by its name a test of a policy and no policy.
+pub fn is_test(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| Path::new(stem).extension().is_some_and(|end| end == "test"))
+}
+
+/// Whether the file is by its name written in YAML.
+pub fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "yaml" || end == "yml")
+}
+
+/// The files that are named, and the policies in the folders that are named, in the order of their names.
 pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, PolicyFilesError> {
     let mut files = Vec::new();
     for path in paths {
@@ -62,17 +76,24 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, PolicyFilesError> {
             files.push(path.clone());
             continue;
         }
-        let unreadable = |cause| PolicyFilesError::Unreadable { path: path.clone(), cause };
-        let entries = std::fs::read_dir(path).map_err(unreadable)?;
-        let mut found: Vec<PathBuf> =
-            entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(unreadable)?;
-        // A mounted ConfigMap has a folder `..data` beside the links to its files.
-        found.retain(|path| path.is_file() && path.extension().is_some_and(|end| end == "yaml" || end == "yml"));
+        let mut found = of_folder(path)?;
+        found.retain(|path| !is_test(path));
         if found.is_empty() {
             return Err(PolicyFilesError::EmptyFolder(path.clone()));
         }
-        found.sort();
         files.append(&mut found);
     }
     Ok(files)
+}
+
+/// The files in a folder that are by their names written in YAML, in the order of their names.
+pub fn of_folder(folder: &Path) -> Result<Vec<PathBuf>, PolicyFilesError> {
+    let unreadable = |cause| PolicyFilesError::Unreadable { path: folder.to_owned(), cause };
+    let entries = std::fs::read_dir(folder).map_err(unreadable)?;
+    let mut found: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(unreadable)?;
+    // A mounted ConfigMap has a folder `..data` beside the links to its files.
+    found.retain(|path| path.is_file() && is_yaml(path));
+    found.sort();
+    Ok(found)
 }

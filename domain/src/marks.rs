@@ -5,6 +5,9 @@
 //! on it, and never if it was foreign at the first. Every write insists on the version of the node that it was made
 //! for, so each role sees the other's claims as they are.
 
+use std::fmt;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -33,7 +36,7 @@ pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-do
 pub const YES: &str = "true";
 
 /// What a taint does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TaintEffect {
     /// Pods without a toleration are not scheduled to the node.
     #[default]
@@ -70,6 +73,15 @@ pub struct Taint {
 impl Default for Taint {
     fn default() -> Self {
         Self { key: DEFAULT_TAINT_KEY.into(), value: String::new(), effect: TaintEffect::default() }
+    }
+}
+
+/// As kubectl writes it: `key:NoSchedule`, or `key=value:NoSchedule`.
+impl fmt::Display for Taint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, effect } = self;
+        let equals = if value.is_empty() { "" } else { "=" };
+        write!(out, "{key}{equals}{value}:{}", effect.as_str())
     }
 }
 
@@ -225,6 +237,17 @@ impl Claim {
         }
     }
 
+    /// The claim once it was seen whether the mark is there. Where ours has been taken away, whatever stands there later is
+    /// somebody else's, unless the other role has put it there.
+    #[must_use]
+    pub fn seen(self, is_there: bool, other: Option<Self>) -> Self {
+        match (is_there, other) {
+            (false, _) => Self::Foreign,
+            (true, Some(Self::Ours)) => Self::Ours,
+            (true, _) => self,
+        }
+    }
+
     /// Whether the mark goes when this claim is given up.
     pub fn is_last(self, other: Option<Self>) -> bool {
         self == Self::Ours && other.is_none()
@@ -276,28 +299,40 @@ impl Claims {
         self.taint.as_ref().filter(same).map(|claim| claim.claim)
     }
 
+    /// Brings the claims on the marks beside the cordon up to date with what is on the node; see [`Claim::seen`]. `other` are
+    /// the claims of the other role.
+    pub fn look(&mut self, other: &Self, node: &Marks) {
+        if let Some(TaintClaim { taint, claim }) = &mut self.taint {
+            let is_there = node.taints.iter().any(|on_node| taint.is(on_node));
+            *claim = claim.seen(is_there, other.on_taint(taint));
+        }
+        for (claim, other, says) in [
+            (
+                &mut self.exclude_from_load_balancers,
+                other.exclude_from_load_balancers,
+                node.exclude_from_load_balancers.as_deref(),
+            ),
+            (&mut self.scale_down_disabled, other.scale_down_disabled, node.scale_down_disabled.as_deref()),
+        ] {
+            // Another value than ours is somebody else's word.
+            *claim = claim.map(|claim| claim.seen(says == Some(YES), other));
+        }
+    }
+
     /// Claims the marks beside the cordon that are wanted and not claimed yet, and says what that changes on the node.
-    /// A mark of ours that someone has taken away in the meantime is not put back: whatever stands there later is theirs.
-    /// `other` are the claims of the other role.
+    /// One that is claimed already and not there is not put back: someone did not want it.
     pub fn take(&mut self, wanted: &Marking, other: &Self, node: &Marks) -> MarkChanges {
+        self.look(other, node);
         let mut changes = MarkChanges::default();
-        match (&mut self.taint, &wanted.taint) {
-            (Some(claimed), _) => {
-                if claimed.claim == Claim::Ours && !node.taints.iter().any(|taint| claimed.taint.is(taint)) {
-                    claimed.claim = Claim::Foreign;
-                }
+        if let (None, Some(wanted)) = (&self.taint, &wanted.taint) {
+            let is_there = node.taints.iter().any(|taint| wanted.is(taint));
+            let claim = Claim::on(is_there, other.on_taint(wanted));
+            self.taint = Some(TaintClaim { taint: wanted.clone(), claim });
+            if !is_there {
+                let mut taints = node.taints.clone();
+                taints.push(wanted.into());
+                changes.taints = Some(taints);
             }
-            (None, Some(wanted)) => {
-                let is_there = node.taints.iter().any(|taint| wanted.is(taint));
-                self.taint =
-                    Some(TaintClaim { taint: wanted.clone(), claim: Claim::on(is_there, other.on_taint(wanted)) });
-                if !is_there {
-                    let mut taints = node.taints.clone();
-                    taints.push(wanted.into());
-                    changes.taints = Some(taints);
-                }
-            }
-            (None, None) => {}
         }
         changes.exclude_from_load_balancers = take_one(
             &mut self.exclude_from_load_balancers,
@@ -333,18 +368,11 @@ impl Claims {
 }
 
 fn take_one(claim: &mut Option<Claim>, wanted: bool, other: Option<Claim>, says: Option<&str>) -> Option<bool> {
-    match claim {
-        // Another value than ours is somebody else's word.
-        Some(Claim::Ours) if says != Some(YES) => {
-            *claim = Some(Claim::Foreign);
-            None
-        }
-        None if wanted => {
-            *claim = Some(Claim::on(says.is_some(), other));
-            says.is_none().then_some(true)
-        }
-        _ => None,
+    if claim.is_some() || !wanted {
+        return None;
     }
+    *claim = Some(Claim::on(says.is_some(), other));
+    says.is_none().then_some(true)
 }
 
 fn give_up_one(claim: &mut Option<Claim>, other: Option<Claim>, says: Option<&str>) -> Option<bool> {

@@ -18,10 +18,10 @@ use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use crate::drain::pod::PodName;
 use crate::drain::{Order, Outcome};
 use crate::marks::{Claim, Claims, MarkChanges, Marking, Marks, TaintEffect};
-use crate::notification::Topic;
+use crate::notification::{Notification, Topic};
 use crate::policy::{Action, Approve, AtDeadline, Judgement, NodeTraits, PolicySet, Profile, Ruling};
 use crate::record::{
-    DrainRecord, DrainResult, MOST_PODS_NAMED, Record, RecordError, RecordedEvent, claims_of_other_role,
+    DrainRecord, DrainResult, MOST_PODS_NAMED, Record, RecordError, RecordedEvent, Untold, claims_of_other_role,
 };
 use crate::scheduled_event::{EventId, EventStatus, ScheduledEvent, VmName};
 use crate::time::{Monotonic, Now, minus, plus, spoken, stamp};
@@ -36,11 +36,14 @@ pub const WITHOUT_NOTICE: Duration = Duration::from_secs(30);
 /// The name under which the agent writes its node, by which the API server knows what is its own.
 pub const FIELD_MANAGER: &str = "remediator-agent";
 
+/// The name under which the repairer writes nodes.
+pub const REPAIRER_FIELD_MANAGER: &str = "remediator-repairer";
+
 /// How often a cordon that someone takes away during a drain is put back.
 pub const MOST_CORDONS_RESTORED: u32 = 3;
 
 /// How many messages may wait in the record for receivers outside the cluster; the oldest make room.
-const MOST_UNTOLD: usize = 8;
+const MOST_UNTOLD: usize = 6;
 
 /// The labels by which AKS names the pool of a node, the newer first.
 const POOL_LABELS: [&str; 2] = ["kubernetes.azure.com/agentpool", "agentpool"];
@@ -162,7 +165,7 @@ pub enum Stage {
     Drained,
     /// The drain ended with pods left; the event is still to come or to end.
     Incomplete,
-    /// The events are gone, but the node is not ready.
+    /// The events are gone, but the node is not ready, or the autoscaler is removing it.
     AwaitingReady,
     /// The node is being given back.
     Releasing,
@@ -220,7 +223,9 @@ impl fmt::Display for Stage {
             Self::Draining(deadline) => write!(out, "draining until {} at the latest", stamp(*deadline)),
             Self::Drained => out.write_str("drained; waiting for the event to come and go"),
             Self::Incomplete => out.write_str("drained as far as it went; waiting for the event to come and go"),
-            Self::AwaitingReady => out.write_str("the event is gone; waiting for the node to be Ready"),
+            Self::AwaitingReady => out.write_str(
+                "the event is gone; waiting for the node to be Ready, and for the autoscaler if that is removing it",
+            ),
             Self::Releasing => out.write_str("the event is gone; giving the node back"),
             Self::RecordUnreadable(error) => write!(out, "waiting: {error}"),
         }
@@ -282,6 +287,8 @@ pub struct Plan {
     pub slot: Option<SlotNeed>,
     /// The events that may be started, once the others that they concern are ready too.
     pub approvals: Vec<Approval>,
+    /// What receivers outside the cluster are still to be told, as the node carries it.
+    pub notifications: Vec<Notification>,
     /// What to tell, whatever becomes of the write.
     pub announcements: Vec<Announcement>,
     /// When to plan again if nothing happens before.
@@ -330,6 +337,7 @@ fn unreadable(situation: &Situation<'_>, error: RecordError) -> Plan {
         conditions: ConditionChanges::default(),
         slot: None,
         approvals: Vec::new(),
+        notifications: Vec::new(),
         announcements: vec![announcement],
         look_again: None,
     }
@@ -338,10 +346,11 @@ fn unreadable(situation: &Situation<'_>, error: RecordError) -> Plan {
 /// An event that calls for a drain.
 struct Call {
     event: EventId,
-    ruled_at: Option<Timestamp>,
     deadline: Timestamp,
     profile: Profile,
     nodes_at_once: Option<u32>,
+    /// Less time is left than the policy wants for a drain that begins now.
+    too_late: bool,
 }
 
 impl Call {
@@ -354,13 +363,16 @@ impl Call {
         let ruling = event.ruling.as_ref().filter(|ruling| ruling.action == Action::Drain)?;
         let deadline = deadline_of(event.not_before, event.without_notice_since)?;
         let profile = ruling.profile.clone().unwrap_or_default();
+        // The record knows whole seconds only.
+        let left = now.until(plus(deadline, Duration::from_secs(1)));
+        let too_late = ruling.start.at_least.is_some_and(|least| left < least);
         // A timeout counts from when the event joined the drain; a beginning that lies ahead was written before the clock was
         // set back.
         let began = Some(started_at).filter(|began| *began <= now.wall);
         let joined_at = event.ruled_at.max(began).unwrap_or(now.wall);
         let deadline = profile.timeout.map_or(deadline, |timeout| deadline.min(plus(joined_at, timeout)));
         let nodes_at_once = ruling.nodes_at_once;
-        Some(Self { event: event.id.clone(), ruled_at: event.ruled_at, deadline, profile, nodes_at_once })
+        Some(Self { event: event.id.clone(), deadline, profile, nodes_at_once, too_late })
     }
 }
 
@@ -407,6 +419,7 @@ impl<'a> Planner<'a> {
         self.take_up_listed_events();
         self.let_go_of_gone_events();
         self.note_finished_drain();
+        self.want_cordon_for_new_events();
         let drain = self.order_drain();
         let marks = self.mark_or_release(drain.is_some());
         self.note_blocked_pods();
@@ -430,6 +443,7 @@ impl<'a> Planner<'a> {
             conditions: self.conditions(),
             slot: self.slot_need(),
             approvals: self.approvals(),
+            notifications: self.notifications(),
             write,
             drain: drain.filter(|_| may_run),
             announcements: self.announcements,
@@ -538,7 +552,9 @@ impl<'a> Planner<'a> {
     fn for_now(&self, ruling: Ruling, start: Timestamp, recorded: &RecordedEvent) -> Ruling {
         let wall = self.now.wall;
         let too_early = ruling.start.cordon_at_once && start > wall;
-        let deadline = deadline_of(recorded.not_before.filter(|at| *at > wall), recorded.without_notice_since);
+        // Where nobody could act yet, a time that has passed counts as none.
+        let not_before = recorded.not_before.filter(|at| *at > wall || recorded.ruling.is_some());
+        let deadline = deadline_of(not_before, recorded.without_notice_since);
         let left = self.now.until(deadline.unwrap_or_else(|| plus(wall, WITHOUT_NOTICE)));
         let too_late = ruling.start.at_least.is_some_and(|least| left < least);
         if ruling.action == Action::Drain && (too_early || too_late) { ruling.cordoning() } else { ruling }
@@ -604,10 +620,33 @@ impl<'a> Planner<'a> {
         self.next.untold.push(untold);
     }
 
+    /// Only what the node carries already, so that it is not forgotten.
+    fn notifications(&self) -> Vec<Notification> {
+        let node = &self.situation.node.name;
+        let untold = self.persisted.iter().flat_map(|record| &record.untold);
+        let untold = untold.filter(|untold| !self.situation.told.contains(&untold.id));
+        let notification = |untold: &Untold| {
+            let Untold { id, topic, reason, warning, note, at, event } = untold.clone();
+            Notification { id, topic, reason, warning, note, at, node: node.clone(), event }
+        };
+        untold.map(notification).collect()
+    }
+
     /// What has been told, or what nobody wants to be told any more, is forgotten.
     fn note_untold(&mut self) {
         let Situation { told, topics, .. } = self.situation;
         self.next.untold.retain(|untold| topics.contains(&untold.topic) && !told.contains(&untold.id));
+    }
+
+    /// An event that came after the cordon was given up is another reason for it.
+    fn want_cordon_for_new_events(&mut self) {
+        let node = self.situation.node;
+        let Some(given_up) = self.next.uncordoned_at.filter(|_| !node.held) else { return };
+        if self.next.events.iter().any(|event| event.ruled_at > Some(given_up)) {
+            self.next.cordon_restored = 0;
+            self.next.uncordoned_at = None;
+            self.next.claims.cordon = self.next.claims.cordon.filter(|_| node.marks.unschedulable);
+        }
     }
 
     /// The drain that the events call for, and the record of it.
@@ -616,8 +655,10 @@ impl<'a> Planner<'a> {
         let running =
             self.next.drain.as_ref().filter(|drain| drain.finished_at.is_none()).map(|drain| drain.started_at);
         let started_at = running.unwrap_or_else(|| to_the_second(self.now.wall));
-        let calling: Vec<Call> =
+        let mut calling: Vec<Call> =
             self.next.events.iter().filter_map(|event| Call::of(event, started_at, self.now)).collect();
+        // It may have become too late while the node waited for its turn.
+        calling.retain(|call| running.is_some() || !call.too_late);
         let Some(deadline) = calling.iter().map(|call| call.deadline).min() else {
             // Its events are gone; another drain is another drain.
             if running.is_some() {
@@ -636,11 +677,6 @@ impl<'a> Planner<'a> {
                 self.waits_for_slot = true;
                 return None;
             }
-        }
-        // An event that came after the cordon was given up is another reason for it.
-        if calling.iter().any(|call| self.next.uncordoned_at.is_some_and(|given_up| call.ruled_at > Some(given_up))) {
-            self.next.cordon_restored = 0;
-            self.next.uncordoned_at = None;
         }
         // The most urgent event says how the drain is done; of some that come at about the same time, the hardest.
         let profile = calling
@@ -684,6 +720,7 @@ impl<'a> Planner<'a> {
             return self.release();
         }
         if self.situation.node.held {
+            self.look_at_marks();
             return MarkChanges::default();
         }
         let unschedulable = self.cordon(drain_called_for || self.waits_for_slot);
@@ -691,16 +728,26 @@ impl<'a> Planner<'a> {
         MarkChanges { unschedulable, ..beside }
     }
 
+    /// Notes what has become of the marks that are claimed, where nothing is done about them.
+    fn look_at_marks(&mut self) {
+        let other = self.other.clone().unwrap_or_default();
+        let marks = &self.situation.node.marks;
+        self.next.claims.cordon = self.next.claims.cordon.map(|claim| claim.seen(marks.unschedulable, other.cordon));
+        self.next.claims.look(&other, marks);
+    }
+
     /// The marks that the policy wants beside the cordon.
     fn mark_beside_cordon(&mut self) -> MarkChanges {
         if self.situation.marks_refused && !self.next.marks_refused {
             self.next.marks_refused = true;
-            let key = format!("{}/marks-refused", self.first_event());
+            let key = format!("{}/marks-refused", self.newest_event());
             let note = "An admission policy or webhook refuses the taint, label or annotation that the policy asks for: the \
                         node is only cordoned. Let it pass, or take them out of the policy.";
             self.tell_on_write(Announcement::new(key, "NodeMarksRefused", note).on(Topic::Failed).warning_if(true));
         }
+        let other = self.other.clone().unwrap_or_default();
         if self.next.marks_refused {
+            self.next.claims.look(&other, &self.situation.node.marks);
             return MarkChanges::default();
         }
         let mut wanted = Marking::default();
@@ -709,12 +756,12 @@ impl<'a> Planner<'a> {
             wanted.exclude_from_load_balancers |= ruling.marking.exclude_from_load_balancers;
             wanted.disable_scale_down |= ruling.marking.disable_scale_down;
         }
-        // It would delete the pods that are still to be evicted.
+        // It would delete the pods that are still to be evicted, and those that nobody wants evicted.
         let still_to_drain = self.next.events.iter().any(|event| {
             event.drained.is_none() && event.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain)
         });
-        wanted.taint = wanted.taint.filter(|taint| taint.effect != TaintEffect::NoExecute || !still_to_drain);
-        let other = self.other.clone().unwrap_or_default();
+        let drain_is_over = !still_to_drain && self.next.events.iter().any(|event| event.drained.is_some());
+        wanted.taint = wanted.taint.filter(|taint| taint.effect != TaintEffect::NoExecute || drain_is_over);
         self.next.claims.take(&wanted, &other, &self.situation.node.marks)
     }
 
@@ -724,10 +771,10 @@ impl<'a> Planner<'a> {
         let Marks { unschedulable, cordon_manager, .. } = &node.marks;
         let autoscaler_gave_up = self.next.removed_by_autoscaler && !node.marks.removed_by_autoscaler();
         self.next.removed_by_autoscaler = node.marks.removed_by_autoscaler();
+        let other = self.other.as_ref().ok().and_then(|other| other.cordon);
         let Some(claim) = self.next.claims.cordon else {
-            self.next.boot_id = node.boot_id.clone();
+            self.next.boot_id = self.next.boot_id.take().or_else(|| node.boot_id.clone());
             let by_us = cordon_manager.as_deref() == Some(FIELD_MANAGER);
-            let other = self.other.as_ref().ok().and_then(|other| other.cordon);
             // Our record of it may have been taken away, but not the cordon itself.
             let claim = if by_us && other.is_none() { Claim::Ours } else { Claim::on(*unschedulable, other) };
             self.next.claims.cordon = Some(claim);
@@ -743,10 +790,12 @@ impl<'a> Planner<'a> {
             return Some(true);
         };
         if *unschedulable {
+            self.next.claims.cordon = Some(claim.seen(true, other));
             return None;
         }
         if autoscaler_gave_up {
             self.next.claims.cordon = Some(Claim::Ours);
+            self.next.uncordoned_at = None;
             let note =
                 "The autoscaler gave up removing the node and uncordoned it: cordoned again for the scheduled event.";
             self.tell_cordon(&format!("autoscaler/{}", node.resource_version), false, note);
@@ -769,20 +818,21 @@ impl<'a> Planner<'a> {
             self.next.uncordoned_at = Some(to_the_second(self.now.wall));
             let note =
                 "Someone uncordoned the node while its event is still listed; it stays so. New pods may be lost.";
-            let key = format!("{}/uncordoned/{restored}/{claim:?}", self.first_event());
+            let key = format!("{}/uncordoned/{restored}/{claim:?}", self.newest_event());
             self.tell_on_write(Announcement::new(key, "NodeUncordoned", note).warning_if(true));
         }
         None
     }
 
     fn tell_cordon(&mut self, what: &str, warning: bool, note: &str) {
-        let key = format!("{}/{what}", self.first_event());
+        let key = format!("{}/{what}", self.newest_event());
         // Told first, because everything else follows from it.
         self.on_write.insert(0, Announcement::new(key, "NodeCordonEnd", note).warning_if(warning));
     }
 
-    fn first_event(&self) -> String {
-        self.next.events.first().map(|event| event.id.as_str().to_ascii_lowercase()).unwrap_or_default()
+    /// What tells one round of messages about the cordon from the next, which another event begins.
+    fn newest_event(&self) -> String {
+        self.next.events.last().map(|event| event.id.as_str().to_ascii_lowercase()).unwrap_or_default()
     }
 
     /// Gives the node back: undoes what is ours and what nobody else needs.
@@ -792,7 +842,12 @@ impl<'a> Planner<'a> {
             self.next.drain = None;
             return MarkChanges::default();
         }
-        if node.held || !node.ready {
+        // A new life has to hear from Azure first: another event may be listed by now. If the autoscaler gives up removing the
+        // node, it takes away its own cordon, but not ours.
+        let heard = self.situation.sightings.tell_what_is_gone();
+        let left_to_autoscaler = node.marks.removed_by_autoscaler() && self.next.claims.cordon == Some(Claim::Ours);
+        if !heard || node.held || !node.ready || left_to_autoscaler {
+            self.look_at_marks();
             return MarkChanges::default();
         }
         let other = match self.other.clone() {
@@ -804,43 +859,50 @@ impl<'a> Planner<'a> {
                 return MarkChanges::default();
             }
         };
+        let unschedulable = self.next.claims.cordon.take().and_then(|claim| self.give_up_cordon(claim, other.cordon));
+        // Whoever keeps the marks where they are must not keep the node out of use. They are tried again with the next look.
+        if self.situation.marks_refused {
+            return MarkChanges { unschedulable, ..MarkChanges::default() };
+        }
+        let beside = self.next.claims.give_up(&other, &node.marks);
+        MarkChanges { unschedulable, ..beside }
+    }
+
+    /// Takes the cordon away if it is ours and nobody else needs it, and says that the node is given back.
+    fn give_up_cordon(&mut self, claim: Claim, other: Option<Claim>) -> Option<bool> {
+        let node = self.situation.node;
         let restarted = match (&self.next.boot_id, &node.boot_id) {
             (Some(before), Some(now)) if before != now => " The machine did restart.",
             (Some(_), Some(_)) => " The machine did not restart.",
             _ => "",
         };
-        let claim = self.next.claims.cordon.unwrap_or(Claim::Foreign);
         // While nobody of us looked, or a hold forbade it, someone may have taken our cordon away and set one of their own.
-        let by_another = node.marks.cordon_manager.as_deref().is_some_and(|manager| manager != FIELD_MANAGER);
-        let for_autoscaler = node.marks.removed_by_autoscaler();
-        let ours = claim.is_last(other.cordon) && !by_another && !for_autoscaler;
+        let ours_by_name = [FIELD_MANAGER, REPAIRER_FIELD_MANAGER];
+        let by_another = node.marks.cordon_manager.as_deref().is_some_and(|manager| !ours_by_name.contains(&manager));
+        let ours = claim.is_last(other) && !by_another;
         let cordoned = node.marks.unschedulable;
-        let note = match (ours && cordoned, other.cordon) {
-            (true, _) => format!("Uncordoned: the scheduled event is over.{restarted}"),
-            (false, Some(_)) => format!("Left cordoned for a repair of this node.{restarted}"),
-            (false, None) if cordoned && for_autoscaler => {
-                format!("Left cordoned: the autoscaler is removing the node.{restarted}")
-            }
-            (false, None) if cordoned && claim == Claim::Ours => {
-                format!("Left cordoned: someone else has cordoned it since.{restarted}")
-            }
-            (false, None) if cordoned => {
-                format!("Left cordoned, as it was before the scheduled event.{restarted}")
-            }
-            (false, None) => format!("Given back: the scheduled event is over.{restarted}"),
+        let what = match (ours && cordoned, other) {
+            (true, _) => "Uncordoned: the scheduled event is over.",
+            (false, Some(_)) => "Left cordoned for a repair of this node.",
+            (false, None) if cordoned && claim == Claim::Ours => "Left cordoned: someone else has cordoned it since.",
+            (false, None) if cordoned => "Left cordoned, as it was before the scheduled event.",
+            (false, None) => "Given back: the scheduled event is over.",
         };
-        let began = self.next.drain.as_ref().map(|drain| drain.started_at);
+        let stay = if self.situation.marks_refused {
+            " An admission policy or webhook does not let taint, label or annotation be taken away: they stay until it does."
+        } else {
+            ""
+        };
+        let began = self.next.drain.take().map(|drain| drain.started_at);
         let key = format!("{}/release/{:?}/{began:?}", node.uid, self.persisted.as_ref().map(Record::to_annotation));
-        self.tell_on_write(Announcement::new(key, "NodeUncordonEnd", note).on(Topic::Released));
-        self.next.claims.cordon = None;
-        let beside = self.next.claims.give_up(&other, &node.marks);
-        self.next.drain = None;
+        let told = Announcement::new(key, "NodeUncordonEnd", format!("{what}{restarted}{stay}")).on(Topic::Released);
+        self.tell_on_write(told.warning_if(self.situation.marks_refused));
         self.next.boot_id = None;
         self.next.cordon_restored = 0;
         self.next.uncordoned_at = None;
         self.next.marks_refused = false;
         self.next.removed_by_autoscaler = false;
-        MarkChanges { unschedulable: (ours && cordoned).then_some(false), ..beside }
+        (ours && cordoned).then_some(false)
     }
 
     /// What the node's conditions should say from now on.
@@ -879,13 +941,16 @@ impl<'a> Planner<'a> {
                 Judgement::Ruled(ruling) if ruling.action == Action::None => Some(ruling.approve),
                 _ => None,
             })?;
+            // Where the cordon was away, there may be new pods.
+            let stayed_cordoned = node.marks.unschedulable
+                && self.persisted.as_ref().is_some_and(|record| record.uncordoned_at.is_none());
             let drained = recorded.is_some_and(|recorded| recorded.drained == Some(DrainResult::Drained));
             if recorded.is_some_and(|recorded| recorded.approved_at.is_some()) {
                 return None;
             }
             let drained = match approve {
                 Approve::Never => return None,
-                Approve::WhenDrained if !drained || !node.marks.unschedulable => return None,
+                Approve::WhenDrained if !drained || !stayed_cordoned => return None,
                 Approve::WhenDrained => Some(self.drained_as(recorded?)?),
                 Approve::Immediately => None,
             };
@@ -929,7 +994,7 @@ impl<'a> Planner<'a> {
         if let Some(error) = &self.unreadable {
             return Stage::RecordUnreadable(error.clone());
         }
-        if !self.next.claims.none() {
+        if self.next.claims.cordon.is_some() {
             return Stage::AwaitingReady;
         }
         match self.start {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::marks::Claims;
-use crate::notification::Topic;
+use crate::notification::{NotifiedEvent, Topic};
 use crate::policy::Ruling;
 use crate::scheduled_event::{EventId, EventSource, EventStatus, EventType, ScheduledEvent, VmName};
 
@@ -96,6 +96,9 @@ pub struct RecordedEvent {
     /// What is done about it: fixed at the first act. `None` while its time has not come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruling: Option<Ruling>,
+    /// In writing only: where in the list the first event with the same ruling stands, which is not repeated then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ruling_of: Option<usize>,
     /// When that was fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruled_at: Option<Timestamp>,
@@ -121,6 +124,7 @@ impl RecordedEvent {
             not_before: None,
             without_notice_since: None,
             ruling: None,
+            ruling_of: None,
             ruled_at: None,
             drained: None,
             approved_at: None,
@@ -224,7 +228,7 @@ pub struct Untold {
     pub at: Timestamp,
     /// The event that it is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub event: Option<EventId>,
+    pub event: Option<NotifiedEvent>,
 }
 
 /// Why a record cannot be used. The agent then holds: it neither acts nor undoes, and says so.
@@ -285,7 +289,9 @@ impl Record {
         }
         let damaged = |error: serde_json::Error| RecordError::Damaged(error.to_string());
         match serde_json::from_str(text).map_err(damaged)? {
-            Version { version: VERSION } => serde_json::from_str(text).map_err(damaged),
+            Version { version: VERSION } => {
+                serde_json::from_str::<Self>(text).map_err(damaged)?.with_rulings_repeated()
+            }
             Version { version: 0 } => Err(RecordError::Damaged("there is no format 0".into())),
             Version { version } => Err(RecordError::Newer(version)),
         }
@@ -295,6 +301,7 @@ impl Record {
     /// kept, and what is untold is cut short.
     pub fn to_annotation(&self) -> String {
         let mut record = self.clone();
+        record.write_rulings_once();
         loop {
             // A record holds only texts, numbers and times, and no map, so nothing in it can fail to be written.
             let text = serde_json::to_string(&record).unwrap_or_default();
@@ -308,10 +315,31 @@ impl Record {
         }
     }
 
+    /// Events of one rule have the same ruling, and nothing in a record is as long.
+    fn write_rulings_once(&mut self) {
+        for index in 1..self.events.len() {
+            let (earlier, later) = self.events.split_at_mut(index);
+            let Some(event) = later.first_mut().filter(|event| event.ruling.is_some()) else { continue };
+            event.ruling_of = earlier.iter().position(|first| first.ruling == event.ruling);
+            event.ruling = event.ruling.take().filter(|_| event.ruling_of.is_none());
+        }
+    }
+
+    fn with_rulings_repeated(mut self) -> Result<Self, RecordError> {
+        for index in 0..self.events.len() {
+            let Some(first) = self.events[index].ruling_of.take() else { continue };
+            let ruling = self.events.get(first).and_then(|event| event.ruling.clone());
+            let missing =
+                || RecordError::Damaged(format!("event {index} refers to the ruling of event {first}, which has none"));
+            self.events[index].ruling = Some(ruling.ok_or_else(missing)?);
+        }
+        Ok(self)
+    }
+
     /// Takes away from what is untold: first of the notes, then the oldest altogether; `false` if nothing is left.
     fn shorten_untold(&mut self) -> bool {
         const SHORT: usize = 80;
-        if let Some(long) = self.untold.iter_mut().find(|untold| untold.note.len() > 2 * SHORT) {
+        if let Some(long) = self.untold.iter_mut().find(|untold| untold.note.chars().count() > 2 * SHORT) {
             long.note = long.note.chars().take(SHORT).chain(['…']).collect();
             return true;
         }
@@ -377,6 +405,55 @@ mod tests {
         let drain = Record::from_annotation(&text).unwrap().drain.unwrap();
         assert_eq!(drain.left_count, 250);
         assert!(drain.left.len() > 5, "as many names as fit are kept");
+    }
+
+    #[test]
+    fn a_ruling_that_several_events_share_is_written_once_and_read_for_each() {
+        let ruling = |rule: &str| Ruling {
+            policy: "default".into(),
+            rule: rule.into(),
+            action: crate::policy::Action::Cordon,
+            profile: None,
+            start: crate::policy::Start::default(),
+            approve: crate::policy::Approve::default(),
+            marking: crate::marks::Marking::default(),
+            nodes_at_once: None,
+        };
+        let mut record = record();
+        let event = record.events.remove(0);
+        for rule in [Some("a"), None, Some("b"), Some("a"), Some("b"), Some("a")] {
+            record.events.push(RecordedEvent { ruling: rule.map(ruling), ..event.clone() });
+        }
+        let text = record.to_annotation();
+        assert_eq!(text.matches(r#""policy":"default""#).count(), 2, "{text}");
+        assert_eq!(Record::from_annotation(&text), Ok(record));
+        let nobodys = text.replace(r#""rulingOf":2"#, r#""rulingOf":1"#);
+        assert!(matches!(Record::from_annotation(&nobodys), Err(RecordError::Damaged(_))));
+        let beyond = text.replace(r#""rulingOf":2"#, r#""rulingOf":9"#);
+        assert!(matches!(Record::from_annotation(&beyond), Err(RecordError::Damaged(_))));
+    }
+
+    #[test]
+    fn messages_are_cut_short_before_they_fill_a_record_in_any_script() {
+        for letter in ["a", "要", "\u{1f525}"] {
+            let mut record = record();
+            let untold = |number: usize| Untold {
+                id: number.to_string(),
+                topic: Topic::Failed,
+                reason: "NodeDrainError".into(),
+                warning: true,
+                note: letter.repeat(480),
+                at: record.events[0].seen_at,
+                event: None,
+            };
+            record.untold = (0..8).map(untold).collect();
+            let text = record.to_annotation();
+            assert!(text.len() <= MOST_BYTES, "{letter}: {} bytes", text.len());
+            let read = Record::from_annotation(&text).unwrap();
+            assert!(read.untold.len() >= 4, "{letter}: the notes go before the messages");
+            assert_eq!(read.untold.last().unwrap().id, "7", "{letter}: the newest is kept");
+            assert_eq!(read.to_annotation(), text, "{letter}: what was cut once is not cut again");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::ops::Add;
 use std::time::Duration;
 
+use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
 
 /// An instant of this process's monotonic clock, counted from its start.
@@ -94,6 +95,12 @@ fn unsigned(duration: SignedDuration) -> Duration {
     Duration::try_from(duration).unwrap_or(Duration::ZERO)
 }
 
+/// Reads the value of an HTTP header `Date` (<https://www.rfc-editor.org/rfc/rfc9110#name-date-time-formats>), which is cut
+/// to whole seconds.
+pub fn http_date(text: &str) -> Option<Timestamp> {
+    rfc2822::DateTimeParser::new().relaxed_weekday(true).parse_timestamp(text.trim()).ok()
+}
+
 /// An instant as logs, Events and people write it: `2026-04-11 22:26:58Z`.
 pub fn stamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
@@ -127,6 +134,13 @@ mod tests {
         assert_eq!(now.when("2026-04-11T21:00:00Z".parse().unwrap()), now.monotonic);
         assert_eq!(now.when("2026-04-11T22:01:00Z".parse().unwrap()).since_start(), Duration::from_secs(60));
         assert_eq!(now.since("2026-04-11T21:59:30Z".parse().unwrap()), Duration::from_secs(30));
+    }
+
+    #[test]
+    fn the_date_of_an_http_answer_is_read() {
+        let read = http_date("Sat, 11 Apr 2026 22:26:58 GMT");
+        assert_eq!(read, Some("2026-04-11T22:26:58Z".parse().unwrap()));
+        assert_eq!(http_date("tomorrow"), None);
     }
 
     #[test]

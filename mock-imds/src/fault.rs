@@ -211,7 +211,7 @@ impl FaultSpec {
     }
 
     /// What cannot be carried out in it: the place and the reason.
-    pub(crate) fn check(&self) -> Result<(), Spanned<String>> {
+    pub fn check(&self) -> Result<(), Spanned<String>> {
         let at_kind = |message| Err(Spanned::new(message, self.kind.referenced, self.kind.defined));
         if let Some(requests) = &self.requests
             && requests.value == 0

@@ -45,7 +45,8 @@ pub(super) struct ApprovalWish {
 
 #[derive(Debug)]
 struct Approved {
-    at: Timestamp,
+    /// `None` if an earlier life may have approved it, and left its Lease.
+    at: Option<Timestamp>,
     /// How many good documents in a row have lacked the event.
     absent: u64,
 }
@@ -194,9 +195,11 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// The event with this key, as it was last listed.
+    /// The event with this key, as Azure lists it; none while Azure does not answer, because nobody knows then.
     pub(super) fn listed_event(&self, id: &EventId) -> Option<ScheduledEvent> {
-        self.state().sightings.latest().and_then(|latest| latest.event(id)).cloned()
+        let state = self.state();
+        let latest = state.sightings.latest().filter(|_| state.trouble.is_none())?;
+        latest.event(id).cloned()
     }
 
     /// The document and the own machine, if it tells of events of other machines.
@@ -233,7 +236,8 @@ impl Board {
     /// All wishes that are open.
     pub(super) fn approval_wishes(&self) -> Vec<ApprovalWish> {
         let state = self.state();
-        let open = |wish: &&ApprovalWish| !state.approved.contains_key(&wish.event);
+        let is_approved = |event: &EventId| state.approved.get(event).is_some_and(|approved| approved.at.is_some());
+        let open = |wish: &&ApprovalWish| !is_approved(&wish.event);
         state.own_wishes.iter().chain(&state.repairs_wishes).filter(open).cloned().collect()
     }
 
@@ -244,12 +248,17 @@ impl Board {
 
     /// Azure was told that the event may start.
     pub(super) fn approved(&self, event: EventId, at: Timestamp) {
-        self.state().approved.insert(event, Approved { at, absent: 0 });
+        self.state().approved.insert(event, Approved { at: Some(at), absent: 0 });
         self.changed.notify_one();
     }
 
+    /// An earlier life was to approve the event; whether it has is not known, if `at` is `None`.
+    pub(super) fn recall_approval(&self, event: EventId, at: Option<Timestamp>) {
+        self.state().approved.entry(event).or_insert(Approved { at, absent: 0 });
+    }
+
     pub(super) fn approvals(&self) -> BTreeMap<EventId, Timestamp> {
-        self.state().approved.iter().map(|(event, approved)| (event.clone(), approved.at)).collect()
+        self.state().approved.iter().filter_map(|(event, approved)| Some((event.clone(), approved.at?))).collect()
     }
 
     /// The events that were approved and have gone since this was last asked.

@@ -18,6 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::drain::pod::PodName;
+use domain::policy::PolicySet;
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
@@ -27,13 +29,18 @@ use crate::azure::imds::Imds;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::cluster::recorder::recorder;
+use crate::cluster::rights::{rights, spoken};
 use crate::metrics::Metrics;
+use crate::notify::{self, Deliveries, Notifier};
 use crate::serve;
 use board::Board;
 pub use policies::PolicySource;
 
 /// How long the end may take; a pod is given 30 s for it.
 const STOPS_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long of that receivers outside the cluster may take.
+const NOTIFIES_WITHIN: Duration = Duration::from_secs(6);
 
 /// How the agent is to run.
 #[derive(Clone, Debug)]
@@ -44,6 +51,8 @@ pub struct Settings {
     pub policies: PolicySource,
     /// Where the Leases are by which nodes agree.
     pub namespace: String,
+    /// Whether to ask the API server at the start for the rights that the policies need.
+    pub check_rights: bool,
     /// How often to ask for events.
     pub poll_interval: Duration,
     /// Decide and tell, but write nothing anywhere.
@@ -58,10 +67,31 @@ pub struct Connections {
     pub imds: Imds,
     /// The API server.
     pub cluster: Cluster,
+    /// Who is told outside the cluster.
+    pub notifying: Notifying,
     /// Where probes and metrics are asked for.
     pub listener: Option<TcpListener>,
     /// Where it counts, and the cluster too.
     pub metrics: Arc<Metrics>,
+}
+
+/// What tells receivers outside the cluster.
+pub struct Notifying {
+    notifier: Notifier,
+    deliveries: Deliveries,
+    work: BoxFuture<'static, ()>,
+}
+
+impl Notifying {
+    /// Over the network.
+    pub fn over_network(clock: Clock, metrics: Arc<Metrics>) -> Self {
+        Self::of(notify::notifier(clock, metrics))
+    }
+
+    /// From a notifier, what becomes of its notifications, and its work.
+    pub fn of((notifier, deliveries, work): (Notifier, Deliveries, impl Future<Output = ()> + Send + 'static)) -> Self {
+        Self { notifier, deliveries, work: Box::pin(work) }
+    }
 }
 
 /// Why the agent had to end.
@@ -91,8 +121,9 @@ async fn live(
     clock: Clock,
     stop: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
-    let Settings { node, policies, namespace, poll_interval, dry_run, own_pod } = settings;
-    let Connections { imds, cluster, listener, metrics } = connections;
+    let Settings { node, policies, namespace, check_rights, poll_interval, dry_run, own_pod } = settings;
+    let Connections { imds, cluster, notifying, listener, metrics } = connections;
+    let Notifying { notifier, deliveries, work } = notifying;
     let cluster = if dry_run { cluster.read_only() } else { cluster };
 
     let board = Arc::new(Board::new(clock, Arc::clone(&metrics), poll_interval, policies.policies().clone()));
@@ -106,10 +137,14 @@ async fn live(
         }
     };
     let polling = poll::poll(imds.clone(), Arc::clone(&board), clock, poll_interval, node.clone());
+    let rights = find_missing_rights(cluster.clone(), policies.policies().clone(), namespace.clone());
+    let _checking = check_rights.then(|| spawn(rights));
     let following = policies::follow(policies, Arc::clone(&board), clock);
     let agreeing = agree(imds, &cluster, &board, namespace, &node, own_pod.clone(), dry_run);
     let tools = crate::drain::Tools { cluster, recorder, metrics, own_pod };
-    let mut steward = spawn(steward::Steward::new(tools, Arc::clone(&board), node, dry_run).run());
+    let outside = steward::Outside::new(notifier.clone(), deliveries);
+    let mut steward = spawn(steward::Steward::new(tools, outside, Arc::clone(&board), node, dry_run).run());
+    let mut working = spawn(work);
     let mut recording = spawn(recording);
     tokio::select! {
         biased;
@@ -117,6 +152,7 @@ async fn live(
         ended = supervised("poll loop", spawn(polling)) => return Err(ended),
         ended = supervised("steward", &mut steward) => return Err(ended),
         ended = supervised("recorder", &mut recording) => return Err(ended),
+        ended = supervised("notifications", &mut working) => return Err(ended),
         ended = supervised("policy files", spawn(following)) => return Err(ended),
         ended = supervised("agreement with other nodes", spawn(agreeing)) => return Err(ended),
         ended = supervised("HTTP server", spawn(serving)) => return Err(ended),
@@ -127,11 +163,27 @@ async fn live(
         // The steward waits for the evictions that are under way; the recorder ends when nobody tells it anything more.
         let _ = steward.await;
         let _ = recording.await;
+        let left = notifier.flush(NOTIFIES_WITHIN).await;
+        if left > 0 {
+            tracing::warn!(left, "Stopped before every receiver was told; the next start tells them");
+        }
     };
     if tokio::time::timeout(STOPS_WITHIN, winding_up).await.is_err() {
         tracing::warn!("Stopped before everything that was asked for was answered");
     }
     Ok(())
+}
+
+/// A right that is missing would otherwise be noticed when it is needed, with seconds left.
+async fn find_missing_rights(cluster: Cluster, policies: PolicySet, namespace: String) {
+    match cluster.missing_rights(&rights(&policies), &namespace).await {
+        Ok(missing) if missing.is_empty() => {}
+        Ok(missing) => tracing::error!(
+            missing = spoken(&missing),
+            "The agent's service account lacks rights that the loaded policies need: add them to its role"
+        ),
+        Err(error) => tracing::debug!(%error, "The API server does not say whether all rights are granted"),
+    }
 }
 
 /// What nodes of the cluster do together. A dry run only looks, so it takes no part.

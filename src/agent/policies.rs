@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::metrics::ResultLabels;
 use crate::policy_files;
 
-/// How often the files are looked at. A ConfigMap that changes takes a minute to reach the pod anyway.
+/// How often the files are looked at. A `ConfigMap` that changes takes a minute to reach the pod anyway.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Where policies come from.

@@ -14,14 +14,11 @@ use domain::scheduled_event::Document;
 use domain::time::Monotonic;
 
 use super::board::{Board, Loop};
-use crate::azure::imds::{Imds, ImdsError};
+use crate::azure::imds::{FIRST_EVENTS_LIMIT, Imds, ImdsError};
 use crate::clock::Clock;
 use crate::metrics::PollLabels;
 
-/// For the answer that switches the events on.
-const FIRST_LIMIT: Duration = Duration::from_secs(130);
-
-/// For every other answer.
+/// For every answer but the first about events.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// How often the loop shows that it is alive.
@@ -81,7 +78,7 @@ impl Poller {
             self.board.identified(instance);
             self.known = true;
         }
-        let limit = if self.had_document { LIMIT } else { FIRST_LIMIT };
+        let limit = if self.had_document { LIMIT } else { FIRST_EVENTS_LIMIT };
         let answer = self.ticking(self.imds.scheduled_events(limit)).await;
         let labels = match &answer {
             Ok(_) => PollLabels { result: "ok", code: 200 },

@@ -11,8 +11,10 @@ use domain::node_plan::{
     Announcement, Approval, ConditionChanges, DrainOrder, FinishedDrain, NodeView, NodeWrite, Sightings, Situation,
     Stage, plan,
 };
-use domain::policy::Judgement;
-use domain::record::Record;
+use domain::notification::{Notification, Topic};
+use domain::policy::receiver::Receiver;
+use domain::policy::{Approve, Judgement, Policy};
+use domain::record::{Record, RecordedEvent};
 use domain::scheduled_event::{EventId, EventType, VmName};
 use domain::time::{Monotonic, spoken};
 use futures::FutureExt;
@@ -30,6 +32,7 @@ use crate::cluster::node::{NodeNews, ReadNode};
 use crate::cluster::recorder::{Subject, Tale};
 use crate::drain::{Ended, Orders, Tools, drain};
 use crate::metrics::{EventLabels, Metrics};
+use crate::notify::{Deliveries, Notifier};
 
 /// How often a write that met a conflict is planned anew at once; anyone's cordon makes the next write meet one.
 const CONFLICTS_AT_ONCE: u32 = 5;
@@ -39,6 +42,9 @@ const MOST_ROUNDS: u32 = 10;
 
 /// How often the loop shows that it is alive.
 const TICK: Duration = Duration::from_secs(5);
+
+/// How long admission that refuses marks beside the cordon is not asked again.
+const MARKS_REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// How many announcements are remembered so as not to make them again; a node sees a few in a month.
 const MOST_REMEMBERED: usize = 256;
@@ -59,11 +65,45 @@ impl Drop for RunningDrain {
     }
 }
 
+/// Receivers outside the cluster. What they are to be told stands in the record until they know it.
+pub(super) struct Outside {
+    notifier: Notifier,
+    deliveries: Deliveries,
+    receivers: Vec<Receiver>,
+    /// What they want to be told.
+    topics: BTreeSet<Topic>,
+    /// The messages that they have been told, or could not be, and that the record may still have.
+    told: BTreeSet<String>,
+}
+
+impl Outside {
+    pub(super) fn new(notifier: Notifier, deliveries: Deliveries) -> Self {
+        Self { notifier, deliveries, receivers: Vec::new(), topics: BTreeSet::new(), told: BTreeSet::new() }
+    }
+
+    /// Those of the node's policy are told from now on.
+    fn follow(&mut self, policy: Option<&Policy>) {
+        let receivers = policy.map(|policy| policy.receivers.as_slice()).unwrap_or_default();
+        if self.receivers != receivers {
+            self.receivers = receivers.to_vec();
+            self.topics = policy.map(Policy::topics).unwrap_or_default();
+            self.notifier.configure(self.receivers.clone());
+        }
+    }
+
+    fn deliver(&self, notifications: Vec<Notification>) {
+        for notification in notifications {
+            self.notifier.deliver(notification);
+        }
+    }
+}
+
 enum Happened {
     Azure,
     Node(Option<Result<NodeNews, ClusterError>>),
     Drained(Result<Ended, JoinError>),
-    ConditionsWritten(Result<ReadNode, ClusterError>),
+    Delivered(String),
+    ConditionsWritten(Result<Box<ReadNode>, ClusterError>),
     Waited,
 }
 
@@ -86,8 +126,9 @@ pub(super) struct Steward {
     /// The write of the node's conditions that is under way.
     writing_conditions: Option<BoxFuture<'static, Result<ReadNode, ClusterError>>>,
     conditions: Patience,
-    /// Whether the API server's admission has just refused marks beside the cordon.
-    marks_refused: bool,
+    /// Until when the API server's admission, which has just refused marks beside the cordon, is not asked again.
+    marks_refused_until: Option<Monotonic>,
+    outside: Outside,
     drain: Option<RunningDrain>,
     /// What stopped drains have asked for and still wait for.
     winding_down: Vec<AbortOnDropHandle<()>>,
@@ -98,14 +139,15 @@ pub(super) struct Steward {
     stage: Stage,
     told: VecDeque<String>,
     unseen: BTreeSet<EventId>,
-    policy_checked: bool,
+    /// Whether the node has been read in this life.
+    has_looked: bool,
     counted: BTreeSet<EventId>,
     /// In a dry run: what would stand on the node.
     imagined: Option<(Option<String>, Marks)>,
 }
 
 impl Steward {
-    pub(super) fn new(tools: Tools, board: Arc<Board>, name: String, dry_run: bool) -> Self {
+    pub(super) fn new(tools: Tools, outside: Outside, board: Arc<Board>, name: String, dry_run: bool) -> Self {
         tools.metrics.stage(&Stage::Idle);
         Self {
             clock: tools.cluster.clock(),
@@ -115,7 +157,8 @@ impl Steward {
             dry_run,
             writing_conditions: None,
             conditions: Patience::default(),
-            marks_refused: false,
+            marks_refused_until: None,
+            outside,
             drain: None,
             winding_down: Vec::new(),
             finished: None,
@@ -124,7 +167,7 @@ impl Steward {
             stage: Stage::Idle,
             told: VecDeque::new(),
             unseen: BTreeSet::new(),
-            policy_checked: false,
+            has_looked: false,
             counted: BTreeSet::new(),
             imagined: None,
         }
@@ -141,13 +184,15 @@ impl Steward {
                 biased;
                 () = self.board.changed() => Happened::Azure,
                 outcome = finish(&mut self.drain) => Happened::Drained(outcome),
-                written = finish_writing(&mut self.writing_conditions) => Happened::ConditionsWritten(written),
+                delivered = self.outside.deliveries.next() => Happened::Delivered(delivered.id),
+                written = finish_writing(&mut self.writing_conditions) => Happened::ConditionsWritten(written.map(Box::new)),
                 news = self.node.next_news() => Happened::Node(news),
                 () = self.clock.sleep_until(look_again) => Happened::Waited,
             };
             match happened {
                 Happened::Azure | Happened::Waited => {}
                 Happened::Drained(outcome) => self.drain_ended(outcome),
+                Happened::Delivered(id) => drop(self.outside.told.insert(id)),
                 Happened::ConditionsWritten(written) => self.conditions_written(written),
                 Happened::Node(news) => {
                     if !self.node.take(news) {
@@ -193,12 +238,18 @@ impl Steward {
             self.board.node_trouble(self.node.trouble());
             let vm = vm.or_else(|| vm_of_record(&node))?;
             self.node.check_provider_id(&vm);
-            self.check_policy(&node);
+            if !std::mem::replace(&mut self.has_looked, true) {
+                self.check_policy(&node);
+                self.recall_approvals(&node);
+            }
             if let Some((record, marks)) = &self.imagined {
                 node.record.clone_from(record);
                 node.marks.clone_from(marks);
             }
             self.count_events(&vm, &sightings, &node);
+            if !self.dry_run {
+                self.outside.follow(self.board.policies().for_node(node.traits()).ok());
+            }
             let progress = self.drain.as_ref().map(|running| running.orders.progress());
             self.board.drain_ticked(progress.as_ref().map(|progress| progress.ticked));
             let plan = plan(&Situation {
@@ -211,14 +262,15 @@ impl Steward {
                 finished: self.finished.as_ref(),
                 // A dry run waits for nobody.
                 slot_held: self.dry_run || self.board.holds_slot(),
-                marks_refused: self.marks_refused,
-                topics: &BTreeSet::new(),
-                told: &BTreeSet::new(),
+                marks_refused: self.marks_refused_until.is_some_and(|until| self.clock.now().monotonic < until),
+                topics: &self.outside.topics,
+                told: &self.outside.told,
                 approved: &self.board.approvals(),
                 now: self.clock.now(),
             });
             let tales = self.announce(&node, &plan.announcements);
             self.drive_drain(plan.drain.filter(|_| !self.dry_run), &plan.stage);
+            self.outside.deliver(plan.notifications);
             self.board.need_slot(plan.slot);
             self.board.wish_for(plan.approvals.into_iter().map(|approval| wish(approval, &vm)).collect());
             let conditions = plan.conditions;
@@ -255,7 +307,8 @@ impl Steward {
         self.fighting.succeeded();
         self.finished = None;
         self.imagined = None;
-        self.marks_refused = false;
+        self.outside.told.clear();
+        self.marks_refused_until = None;
         self.board.need_slot(None);
         self.board.wish_for(Vec::new());
         self.board.drain_ticked(None);
@@ -278,12 +331,12 @@ impl Steward {
         wait
     }
 
-    fn conditions_written(&mut self, written: Result<ReadNode, ClusterError>) {
+    fn conditions_written(&mut self, written: Result<Box<ReadNode>, ClusterError>) {
         self.writing_conditions = None;
         match written {
             Ok(node) => {
                 self.conditions.succeeded();
-                self.node.take_written(node);
+                self.node.take_written(*node);
             }
             Err(error) => {
                 if self.conditions.is_first() {
@@ -337,9 +390,9 @@ impl Steward {
                 *conflicts += 1;
                 Written::PlanAgain
             }
-            Err(error) if error.is_denied() && write.marks.beside_cordon() && !self.marks_refused => {
+            Err(error) if error.is_denied() && write.marks.beside_cordon() => {
                 tracing::warn!(%error, "The marks beside the cordon are refused; writing the cordon alone");
-                self.marks_refused = true;
+                self.marks_refused_until = Some(now + MARKS_REFUSED_FOR);
                 Written::PlanAgain
             }
             Err(error) => {
@@ -381,13 +434,21 @@ impl Steward {
     }
 
     /// A policy that leaves this node out is more often a mistake than a wish.
-    fn check_policy(&mut self, node: &NodeView) {
-        if !self.policy_checked
-            && let Err(why) = self.board.policies().for_node(node.traits())
-        {
+    fn check_policy(&self, node: &NodeView) {
+        if let Err(why) = self.board.policies().for_node(node.traits()) {
             tracing::warn!("Nothing is done about the events of this node: {why}");
         }
-        self.policy_checked = true;
+    }
+
+    /// What an earlier life may have approved is known again, so that the Leases go with the events: the machine usually
+    /// restarts in between.
+    fn recall_approvals(&self, node: &NodeView) {
+        let Some(Ok(record)) = node.record.as_deref().map(Record::from_annotation) else { return };
+        let to_approve =
+            |event: &RecordedEvent| event.ruling.as_ref().is_some_and(|ruling| ruling.approve != Approve::Never);
+        for event in record.events.into_iter().filter(to_approve) {
+            self.board.recall_approval(event.id, event.approved_at);
+        }
     }
 
     /// Stops the drain that is running, if any; its task ends at once and hands over what is under way.

@@ -7,12 +7,16 @@
 use std::time::Duration;
 
 use domain::scheduled_event::{DecodeError, Document, EventId, VmName, decode};
-use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Method, Request, Response, StatusCode, Url, redirect};
+use domain::time::http_date;
+use jiff::Timestamp;
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Method, Request, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::json;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
+
+use crate::http_client;
 
 /// The address of the service, the same on every machine of Azure.
 pub const LINK_LOCAL: &str = "http://169.254.169.254";
@@ -22,6 +26,15 @@ const EVENTS_VERSION: &str = "2020-07-01";
 
 /// A version of the instance endpoint that every region has and that names the machine as events do.
 const INSTANCE_VERSION: &str = "2021-02-01";
+
+/// How long the first answer about scheduled events may take: it switches them on for the machine, which is documented to
+/// take up to two minutes
+/// (<https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>).
+pub const FIRST_EVENTS_LIMIT: Duration = Duration::from_secs(130);
+
+/// How many requests a second the service answers for one virtual machine, whoever on it asks
+/// (<https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#rate-limiting>).
+pub const REQUESTS_A_SECOND: u32 = 5;
 
 /// A document is a few kilobytes; something much larger is not one.
 const MOST_BYTES: usize = 1 << 20;
@@ -117,12 +130,11 @@ pub struct Imds {
 impl Imds {
     /// The service at an address, possibly with a path in front.
     pub fn at(address: &str) -> Result<Self, ImdsError> {
-        let http = Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
+        let http = http_client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_max_idle_per_host(1)
-            .user_agent(concat!("remediator/", env!("CARGO_PKG_VERSION")))
+            // It speaks plain HTTP, so the certificates of the system need not be read.
+            .tls_certs_only([])
             .build()
             .map_err(ImdsError::Client)?;
         Self::through(address, http)
@@ -144,8 +156,18 @@ impl Imds {
         Ok(Self { transport: BoxCloneSyncService::new(transport.map_err(Into::into)), base })
     }
 
+    /// Where the service is looked for.
+    pub fn address(&self) -> &str {
+        &self.base
+    }
+
     /// Who this machine is.
     pub async fn instance(&self, limit: Duration) -> Result<Instance, ImdsError> {
+        self.dated_instance(limit).await.map(|(instance, _)| instance)
+    }
+
+    /// Who this machine is, and what the clock of the service showed, in whole seconds, if it says.
+    pub async fn dated_instance(&self, limit: Duration) -> Result<(Instance, Option<Timestamp>), ImdsError> {
         #[derive(Deserialize)]
         struct Answer {
             compute: Compute,
@@ -158,19 +180,21 @@ impl Imds {
             resource_id: String,
         }
         let path = format!("/metadata/instance?api-version={INSTANCE_VERSION}&format=json");
-        let body = self.get(&path, limit).await?;
+        let (headers, body) = self.get(&path, limit).await?;
         let Answer { compute } =
             serde_json::from_slice(&body).map_err(|error| ImdsError::Instance(error.to_string()))?;
         if compute.name.is_empty() {
             return Err(ImdsError::Instance("`compute.name` is empty".into()));
         }
-        Ok(Instance { name: VmName::new(compute.name), resource_id: compute.resource_id })
+        let instance = Instance { name: VmName::new(compute.name), resource_id: compute.resource_id };
+        Ok((instance, header(&headers, &DATE).and_then(http_date)))
     }
 
     /// The scheduled events of this machine and its neighbours.
     pub async fn scheduled_events(&self, limit: Duration) -> Result<Document, ImdsError> {
         let path = format!("/metadata/scheduledevents?api-version={EVENTS_VERSION}");
-        Ok(decode(&self.get(&path, limit).await?)?)
+        let (_, body) = self.get(&path, limit).await?;
+        Ok(decode(&body)?)
     }
 
     /// Tells Azure that nothing waits for the event any more, so that it may start before its time, on all the machines
@@ -181,7 +205,7 @@ impl Imds {
         self.ask(Method::POST, &path, Some(body), limit).await.map(drop)
     }
 
-    async fn get(&self, path_and_query: &str, limit: Duration) -> Result<Vec<u8>, ImdsError> {
+    async fn get(&self, path_and_query: &str, limit: Duration) -> Result<(HeaderMap, Vec<u8>), ImdsError> {
         self.ask(Method::GET, path_and_query, None, limit).await
     }
 
@@ -191,7 +215,7 @@ impl Imds {
         path_and_query: &str,
         body: Option<String>,
         limit: Duration,
-    ) -> Result<Vec<u8>, ImdsError> {
+    ) -> Result<(HeaderMap, Vec<u8>), ImdsError> {
         match tokio::time::timeout(limit, self.ask_unlimited(method, path_and_query, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(ImdsError::TimedOut(limit)),
@@ -203,7 +227,7 @@ impl Imds {
         method: Method,
         path_and_query: &str,
         body: Option<String>,
-    ) -> Result<Vec<u8>, ImdsError> {
+    ) -> Result<(HeaderMap, Vec<u8>), ImdsError> {
         let url = format!("{}{path_and_query}", self.base);
         let url = Url::parse(&url).map_err(|_| ImdsError::Address(url))?;
         let mut request = Request::new(method, url);
@@ -218,11 +242,7 @@ impl Imds {
                 cause: innermost(error.as_ref()),
             })?;
         let status = response.status();
-        let retry_after = response
-            .headers()
-            .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-            .map(Duration::from_secs);
+        let headers = std::mem::take(response.headers_mut());
         let mut body = Vec::new();
         let whole = loop {
             match response.chunk().await {
@@ -235,11 +255,17 @@ impl Imds {
             }
         };
         if status != StatusCode::OK {
+            let retry_after =
+                header(&headers, &RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
             let body = String::from_utf8_lossy(&body).trim().chars().take(200).collect();
             return Err(ImdsError::Status { status, body, retry_after });
         }
-        whole.map(|()| body)
+        whole.map(|()| (headers, body))
     }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
 }
 
 /// The cause at the bottom, which tells most: `connection refused` instead of `error sending request`.

@@ -17,6 +17,9 @@ pub fn vm_name(provider_id: &str) -> Option<VmName> {
     if !parent_kind.eq_ignore_ascii_case("virtualMachineScaleSets") {
         return Some(VmName::new(last));
     }
+    if parent.is_empty() {
+        return None;
+    }
     // Some writers put the machine's whole name in the last place.
     let prefix = format!("{parent}_").to_ascii_lowercase();
     if last.to_ascii_lowercase().starts_with(&prefix) {
@@ -51,6 +54,7 @@ mod tests {
                 Some("flexprofile-mp-0_df53ee36"),
             ),
             ("/resourceGroups/mc_rg/providers/Microsoft.Compute/virtualMachines/", None),
+            ("/resourceGroups/mc_rg/providers/Microsoft.Compute/virtualMachineScaleSets//virtualMachines/24", None),
             ("/resourceGroups/mc_rg/providers/Microsoft.Compute/disks/d", None),
             ("", None),
         ] {

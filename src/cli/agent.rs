@@ -12,10 +12,10 @@ use clap::builder::BoolishValueParser;
 use domain::drain::pod::PodName;
 use domain::policy::Policy;
 use jiff::SignedDuration;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::stop_signal::stop_signal;
 use super::usage;
-use crate::agent::{Connections, PolicySource, Settings};
+use crate::agent::{Connections, Notifying, PolicySource, Settings};
 use crate::azure::imds::{Imds, LINK_LOCAL};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -85,7 +85,7 @@ fn poll_interval(text: &str) -> Result<Duration, String> {
 
 /// A Node's name is a DNS subdomain
 /// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names>).
-fn check_node_name(name: &str) -> anyhow::Result<()> {
+pub(super) fn check_node_name(name: &str) -> anyhow::Result<()> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
@@ -119,7 +119,8 @@ impl Agent {
         let policies =
             if policy.is_empty() { PolicySource::Fixed(policies) } else { PolicySource::Files(policies, policy) };
         let own_pod = pod_name.zip(pod_namespace).map(|(name, namespace)| PodName { namespace, name });
-        let settings = Settings { node, policies, namespace, poll_interval, dry_run, own_pod };
+        let check_rights = true;
+        let settings = Settings { node, policies, namespace, check_rights, poll_interval, dry_run, own_pod };
         // One thread: the work is waiting, and what happens in which order can be replayed.
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
@@ -131,21 +132,10 @@ impl Agent {
             let listener = serve::listen(listen).await.map_err(usage)?;
             let address = listener.local_addr().context("cannot tell where probes are answered")?;
             tracing::info!(%address, "Serving /livez, /readyz and /metrics");
-            let connections = Connections { imds, cluster, listener: Some(listener), metrics };
+            let notifying = Notifying::over_network(clock, Arc::clone(&metrics));
+            let connections = Connections { imds, cluster, notifying, listener: Some(listener), metrics };
             crate::agent::run(settings, connections, clock, stop).await?;
             Ok(ExitCode::SUCCESS)
         })
     }
-}
-
-/// Waits for SIGTERM or SIGINT.
-pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            biased;
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

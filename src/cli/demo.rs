@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use domain::policy::PolicySet;
 
-use super::agent::stop_signal;
+use super::stop_signal::stop_signal;
 use super::story::{say, style, summary};
 use super::usage;
 use crate::clock::Clock;

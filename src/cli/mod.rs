@@ -5,9 +5,11 @@
 mod agent;
 #[cfg(feature = "world")]
 mod demo;
+mod doctor;
 mod policy;
 #[cfg(feature = "world")]
 mod simulate;
+mod stop_signal;
 #[cfg(feature = "world")]
 mod story;
 
@@ -30,8 +32,10 @@ use tracing_subscriber::{Layer, fmt};
     remediator demo\n  \
     remediator simulate policies/scenarios/rolling-redeploy.yaml --policy policies/aks.yaml\n  \
     remediator policy check policies/*.yaml\n  \
+    remediator policy test policies/\n  \
     remediator policy explain --policy policies/spot.yaml --event event.json --labels kubernetes.azure.com/scalesetpriority=spot\n  \
-    remediator agent --node \"$NODE_NAME\" --policy /etc/remediator/policies")]
+    remediator agent --node \"$NODE_NAME\" --policy /etc/remediator/policies\n  \
+    remediator doctor --node \"$NODE_NAME\" --host-root /host")]
 struct Arguments {
     /// What is logged: error, warn, info, debug, trace, or a filter like `remediator=debug`.
     #[arg(long, global = true, env = "REMEDIATOR_LOG", default_value = "info", value_name = "FILTER")]
@@ -54,13 +58,15 @@ enum LogFormat {
 enum Command {
     /// Watches the scheduled events of this machine and looks after its node (the role of the DaemonSet).
     Agent(Box<agent::Agent>),
+    /// Looks at a node as the agent will find it, and says what is missing and what to do.
+    Doctor(Box<doctor::Doctor>),
     /// Shows agents at work in a Kubernetes and an Azure of its own, live, in about a minute.
     #[cfg(feature = "world")]
     Demo(demo::Demo),
     /// Plays a scenario in virtual time and tells what came of it.
     #[cfg(feature = "world")]
     Simulate(simulate::Simulate),
-    /// Checks policy files, and tells what a policy says about an event.
+    /// Checks and tests policy files, and tells what a policy says about an event.
     #[command(subcommand)]
     Policy(policy::Policy),
 }
@@ -75,6 +81,7 @@ pub fn run() -> ExitCode {
     let Arguments { log, log_format, command } = Arguments::parse();
     let done = start_log(&log, log_format).and_then(|()| match command {
         Command::Agent(agent) => agent.run(),
+        Command::Doctor(doctor) => doctor.run(),
         #[cfg(feature = "world")]
         Command::Demo(demo) => demo.run(),
         #[cfg(feature = "world")]

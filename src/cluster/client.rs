@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::drain::answer::Refusal;
+use futures::future::TryFutureExt;
 use futures::stream::{BoxStream, StreamExt};
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{Status, WatchEvent};
 use kube::{Client, Config};
@@ -67,6 +69,11 @@ impl ClusterError {
     /// Whether a right is missing, or an admission policy or webhook refuses what is written.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == 403 || refusal.code == 422)
+    }
+
+    /// Whether the caller lacks the right.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 403)
     }
 
     /// Whether the object has changed in between, or exists already.
@@ -181,9 +188,55 @@ impl Cluster {
         if self.read_only && !request.method().is_safe() {
             return Err(ClusterError::ReadOnly);
         }
+        self.ask(labels, request, limit).await
+    }
+
+    /// As `call`, for a request that changes nothing although it is a POST: a review of rights.
+    pub(crate) async fn ask<T: DeserializeOwned>(
+        &self,
+        labels: RequestLabels,
+        request: http::Request<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<T, ClusterError> {
+        self.counted(labels, limit, self.client.request::<T>(request).err_into()).await
+    }
+
+    /// As `call`, for a request whose answer matters with its headers.
+    pub(crate) async fn ask_with_headers<T: DeserializeOwned>(
+        &self,
+        labels: RequestLabels,
+        request: http::Request<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<(http::HeaderMap, T), ClusterError> {
+        let answer = async {
+            let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
+            let body = body.collect_bytes().await?;
+            if head.status.is_success() {
+                let value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
+                return Ok((head.headers, value));
+            }
+            Err(ClusterError::Refused(serde_json::from_slice::<Status>(&body).map_or_else(
+                |_| Refusal {
+                    code: head.status.as_u16(),
+                    message: String::from_utf8_lossy(&body).chars().take(200).collect(),
+                    ..Refusal::default()
+                },
+                refusal,
+            )))
+        };
+        self.counted(labels, limit, answer).await
+    }
+
+    /// Waits for an answer up to a limit, and counts it.
+    async fn counted<T>(
+        &self,
+        labels: RequestLabels,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, ClusterError>>,
+    ) -> Result<T, ClusterError> {
         let began = self.clock.now().monotonic;
-        let answer = match tokio::time::timeout(limit, self.client.request::<T>(request)).await {
-            Ok(answer) => answer.map_err(ClusterError::from),
+        let answer = match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer,
             Err(_) => Err(ClusterError::TimedOut(limit)),
         };
         let result = answer.as_ref().map_or_else(ClusterError::label, |_| "ok".into());
@@ -201,14 +254,8 @@ impl Cluster {
     where
         T: Clone + DeserializeOwned + Send + 'static,
     {
-        let began = self.clock.now().monotonic;
-        let opened = match tokio::time::timeout(limit, self.client.request_events::<T>(request)).await {
-            Ok(opened) => opened.map_err(ClusterError::from),
-            Err(_) => Err(ClusterError::TimedOut(limit)),
-        };
-        let result = opened.as_ref().map_or_else(ClusterError::label, |_| "ok".into());
-        self.metrics.request(labels, result, self.clock.now().monotonic.since(began));
-        let events = opened?.map(|event| event.map_err(ClusterError::from)).boxed();
+        let opened = self.counted(labels, limit, self.client.request_events::<T>(request).err_into()).await?;
+        let events = opened.map(|event| event.map_err(ClusterError::from)).boxed();
         let silence = WATCH_LASTS + Duration::from_secs(10);
         let patient = futures::stream::unfold(Some(events), move |events| async move {
             let mut events = events?;

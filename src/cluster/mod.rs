@@ -7,5 +7,7 @@ pub mod node;
 pub mod node_repair;
 pub mod pod;
 pub mod recorder;
+pub mod rights;
+pub mod surroundings;
 
 pub use client::{Cluster, ClusterError};

@@ -173,6 +173,12 @@ impl From<Node> for ReadNode {
     }
 }
 
+impl ReadNode {
+    pub(super) fn from_json(node: serde_json::Value) -> Result<Self, serde_json::Error> {
+        serde_json::from_value::<Node>(node).map(Self::from)
+    }
+}
+
 const fn labels(verb: &'static str) -> RequestLabels {
     RequestLabels { verb, resource: "nodes" }
 }

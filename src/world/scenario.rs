@@ -27,6 +27,9 @@ const MOST_NODES: u32 = 5000;
 /// (<https://learn.microsoft.com/azure/aks/quotas-skus-regions#service-quotas-and-limits>).
 const PODS_A_NODE: u32 = 250;
 
+/// More than this of anything by chance takes more memory than a desk has.
+const MOST_BY_CHANCE: u32 = 10_000;
+
 /// A scenario.
 #[derive(Debug)]
 pub struct Scenario {
@@ -205,7 +208,7 @@ struct Metadata {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an expectation is a number, or bounds like {atLeast: 1, atMost: 3}")]
 enum Bounds {
     Exactly(u64),
     Between(Between),
@@ -227,7 +230,7 @@ struct StepFile {
     start: Option<Spanned<String>>,
     finish: Option<Spanned<String>>,
     change: Option<Spanned<String>>,
-    to: Option<EventChange>,
+    to: Option<Spanned<EventChange>>,
     fault: Option<FaultSpec>,
     cordon: Option<Spanned<String>>,
     uncordon: Option<Spanned<String>>,
@@ -335,6 +338,11 @@ impl ScenarioFile {
                 chance,
                 "more than 50 faults of a hundred leave nothing to look at: give 50 or less",
             ));
+        }
+        let too_often = |chance: &Chance| chance.events.max(chance.agent_deaths).max(chance.people) > MOST_BY_CHANCE;
+        if let Some(chance) = chance.as_ref().filter(|chance| too_often(&chance.value)) {
+            let message = format!("chance brings {MOST_BY_CHANCE} events, deaths and deeds of people each at the most");
+            return Err(Mistake::at(chance, message));
         }
         let expected = expect.into_iter().map(|(what, bounds)| expectation(what, &bounds)).collect::<Result<_, _>>()?;
         Ok(Scenario {
@@ -455,6 +463,10 @@ impl Names {
             if let Some(other) = spec.vms().iter().find(|vm| pool_of(&vm.value) != pool_of(&spec.vms()[0].value)) {
                 return Err(Mistake::at(other, "one event is about machines of one pool only: publish two"));
             }
+            if let Some(twin) = spec.called().find(|name| events.iter().any(|known| known.eq_ignore_ascii_case(name))) {
+                let message = format!("there is an event `{twin}` already: give this one another name");
+                return Err(Mistake::at(&step_place, message));
+            }
             events.extend(spec.called().map(str::to_owned));
             acts.push(Act::Publish(spec));
         }
@@ -465,7 +477,12 @@ impl Names {
             }
         }
         match (change, to) {
-            (Some(name), Some(to)) => acts.push(Act::Change(published(name, events)?, to)),
+            (Some(name), Some(to)) => {
+                if let Some(contradiction) = to.value.contradiction() {
+                    return Err(Mistake::at(&to, contradiction));
+                }
+                acts.push(Act::Change(published(name, events)?, to.value));
+            }
             (Some(name), None) => {
                 return Err(Mistake::at(&name, "`change` needs `to`, which says what becomes new: `to: {notice: 5m}`"));
             }
@@ -476,6 +493,7 @@ impl Names {
             for vm in spec.vms() {
                 self.check_vm(vm)?;
             }
+            spec.check().map_err(|wrong| Mistake::at(&wrong, wrong.value.clone()))?;
             acts.push(Act::Spoil(spec));
         }
         let about_nodes: [(_, ActOn); 7] = [
@@ -593,6 +611,32 @@ mod tests {
             (
                 &format!("{pool}steps: [{{at: 1m, cordon: np1-0, hold: np1-1}}]\n"),
                 "s.yaml:6:9: a step has a time, `at`, and does one thing, such as `event` or `cordon`",
+            ),
+            (
+                &format!("{pool}steps: [{{at: 1m, fault: {{kind: hang, requests: 0}}}}]\n"),
+                "s.yaml:6:48: `requests` is 0, so the fault would never show; give 1 or more, or leave it out",
+            ),
+            (
+                &format!(
+                    "{pool}steps:\n- {{at: 1m, event: {{name: a, type: Reboot, vms: [np1_0]}}}}\n\
+                     - {{at: 2m, event: {{name: a, type: Reboot, vms: [np1_1]}}}}\n"
+                ),
+                "s.yaml:8:3: there is an event `a` already: give this one another name",
+            ),
+            (
+                &format!(
+                    "{pool}steps:\n- {{at: 1m, event: {{name: a, type: Reboot, vms: [np1_0]}}}}\n\
+                     - {{at: 2m, change: a, to: {{status: Cancelled}}}}\n"
+                ),
+                "s.yaml:8:27: a status can be changed to `Started` only; to end an event, finish or cancel it",
+            ),
+            (
+                &format!("{pool}chance: {{people: 10001}}\n"),
+                "s.yaml:6:9: chance brings 10000 events, deaths and deeds of people each at the most",
+            ),
+            (
+                &format!("{pool}expect: {{events: many}}\n"),
+                "s.yaml:6:18: an expectation is a number, or bounds like {atLeast: 1, atMost: 3}",
             ),
             (
                 &format!("{pool}workloads: [{{name: web, kind: Deployment, pool: np2}}]\n"),

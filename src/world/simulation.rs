@@ -16,7 +16,7 @@ use super::scenario::Scenario;
 use super::stage::{SETTLES_WITHIN, Stage, StageError};
 use super::timeline::{Row, Timeline};
 use super::verdict::Verdict;
-use crate::agent::Connections;
+use crate::agent::{Connections, Notifying};
 use crate::azure::imds::{Imds, LINK_LOCAL};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -80,7 +80,8 @@ pub fn connect(stage: &Stage, node: &str, clock: Clock) -> Option<Connect> {
         Box::pin(async move {
             let metrics = Arc::new(Metrics::default());
             let cluster = Cluster::new(client, clock, Arc::clone(&metrics));
-            Ok::<_, BoxError>(Connections { imds: imds?, cluster, listener: None, metrics })
+            let notifying = Notifying::over_network(clock, Arc::clone(&metrics));
+            Ok::<_, BoxError>(Connections { imds: imds?, cluster, notifying, listener: None, metrics })
         })
     }))
 }

@@ -4,15 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use control_plane::harness::{Context, TestResult};
-use control_plane::{DisruptionBudget, Fault, Namespace, RequestMatcher, Stopping, Workload};
+use control_plane::{
+    AdmissionPolicy, Answer, Denial, DisruptionBudget, Fault, Namespace, RecordedRequest, RequestMatcher, Stopping,
+    Workload,
+};
+use futures::stream::{StreamExt, TryStreamExt};
+use http::StatusCode;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
 use mock_imds::EventSpec;
 use serde_json::json;
 
-use crate::scene::{SOON, Scene, is_cordoned, is_success, pod_of, record, uid, uid_of};
+use crate::scene::{
+    ACCOUNT, Anything, SOON, Scene, is_cordoned, is_success, pod_of, record, uid, uid_of, until_denied,
+};
 
 const MINUTES: Duration = Duration::from_secs(900);
 
@@ -32,6 +39,11 @@ pub(crate) async fn a_budget_at_zero_holds_its_pod_until_a_new_one_is_ready(cont
         pods.values().filter(|pod| on(pod, scene.node.name())).all(|pod| pod.name_any().starts_with("web"))
     });
     told.await?;
+    // By its second refusal the first has been told.
+    let refused = |requests: &[RecordedRequest]| {
+        requests.iter().filter(|one| one.status.is_some_and(|status| status.as_u16() == 429)).count() >= 2
+    };
+    scene.proxy.wait_for("a second refusal", SOON, refused).await?;
     assert!(scene.log().contains("PodDisruptionBudget web allows no disruption now"), "{}", scene.log());
     assert!(scene.evictions().iter().filter(|request| pod_of(request) == before[0].name_any()).count() <= 20);
 
@@ -140,7 +152,7 @@ pub(crate) async fn a_pod_in_a_vanishing_namespace_is_waited_for(context: Contex
 
 /// Twelve pods on a server that takes its time for each eviction, so that a drain takes a while. No budget here: one
 /// that an eviction was charged to when its client died stays used up for two minutes.
-async fn in_waves(scene: &Scene) -> Result<Vec<Pod>, crate::scene::Anything> {
+async fn in_waves(scene: &Scene) -> Result<Vec<Pod>, Anything> {
     let web = Workload::deployment("web", 12).stopping(Stopping::After(Duration::from_secs(1)));
     let pods = scene.running(&web, 12).await?;
     scene.proxy.inject(RequestMatcher::any().path_ends_with("/eviction"), Fault::Delay(Duration::from_millis(600)));
@@ -197,5 +209,162 @@ pub(crate) async fn an_agent_asked_to_stop_leaves_the_node_as_it_is(context: Con
     assert_eq!(status.code(), Some(0));
     let node = scene.node_now().await?;
     assert!(is_cordoned(&node) && record(&node).is_some());
+    Ok(())
+}
+
+/// Pods that nobody replaces, on the scene's node.
+async fn bare_pods(scene: &Scene, pods: &[Workload]) -> Result<(), Anything> {
+    for pod in pods {
+        pod.clone().on_node(scene.node.name()).create(&scene.namespace).await?;
+        scene.namespace.wait_for_ready(pod, 1, SOON).await?;
+    }
+    Ok(())
+}
+
+// O-07
+pub(crate) async fn a_pod_that_is_bound_during_the_drain_is_evicted_too(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "late").await?;
+    scene.running(&Workload::deployment("slow", 1).stopping(Stopping::After(Duration::from_secs(8))), 1).await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    scene.until_accepted(1).await?;
+    // As one that the scheduler had chosen the node for just before the cordon.
+    Workload::bare_pod("late").on_node(scene.node.name()).create(&scene.namespace).await?;
+    scene.until_accepted(2).await?;
+    let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    assert_eq!(scene.pods_here().await?, Vec::<String>::new());
+    Ok(())
+}
+
+// D-03
+pub(crate) async fn evictions_that_admission_refuses_are_named_and_hold_up_nobody_else(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "admission").await?;
+    bare_pods(&scene, &["forbidden", "invalid", "free"].map(Workload::bare_pod)).await?;
+    if context.control_plane().is_some() {
+        let policy = AdmissionPolicy::new(ACCOUNT, "", "pods/eviction")
+            .unless("request.name != 'forbidden'", Denial::Forbidden, "ask its owner")
+            .unless("request.name != 'invalid'", Denial::Invalid, "ask its owner");
+        policy.create(&scene.namespace).await?;
+        let pods = Api::<Pod>::namespaced(scene.client_of_agent()?, scene.namespace.name());
+        let dry_run = EvictParams {
+            post_options: PostParams { dry_run: true, ..PostParams::default() },
+            ..EvictParams::default()
+        };
+        until_denied(|| async { pods.evict("invalid", &dry_run).await.map(drop) }).await?;
+    } else {
+        for (pod, status, reason) in [
+            ("forbidden", StatusCode::FORBIDDEN, "Forbidden"),
+            ("invalid", StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+        ] {
+            let denied = "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: ask its owner";
+            let text = format!("pods \"{pod}\" is forbidden: {denied}");
+            let evictions = RequestMatcher::any().path_ends_with(&format!("/{pod}/eviction"));
+            scene.proxy.inject(evictions, Fault::Answer(Answer::failure(status, reason, &text)));
+        }
+    }
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(Duration::from_secs(20)))?;
+    scene.until_accepted(1).await?;
+    let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
+    let namespace = scene.namespace.name();
+    let (forbidden, invalid) = (format!("{namespace}/forbidden"), format!("{namespace}/invalid"));
+    assert_eq!(ended["events"][0]["drained"], "incomplete", "{ended}");
+    assert_eq!(ended["drain"]["left"], json!([forbidden, invalid]), "{ended}");
+    for (pod, status) in [("forbidden", StatusCode::FORBIDDEN), ("invalid", StatusCode::UNPROCESSABLE_ENTITY)] {
+        let mut asked = scene.evictions();
+        asked.retain(|request| pod_of(request) == pod);
+        assert!((2..=20).contains(&asked.len()), "{pod} was asked {} times", asked.len());
+        assert!(asked.iter().all(|request| request.status == Some(status)), "{asked:?}");
+    }
+    let note = scene.until_told("NodeDrainError").await?;
+    for text in [forbidden.as_str(), invalid.as_str(), "admission refuses", "ask its owner"] {
+        assert!(note.contains(text), "{note}");
+    }
+    Ok(())
+}
+
+// D-03
+pub(crate) async fn a_right_that_is_missing_is_told_once_and_asked_for_slowly(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "no-right").await?;
+    bare_pods(&scene, &["q", "r"].map(Workload::bare_pod)).await?;
+    let text = format!(
+        "pods \"q\" is forbidden: User \"u\" cannot create resource \"pods/eviction\" in API group \"\" in the namespace \"{}\"",
+        scene.namespace.name()
+    );
+    let forbidden = Answer::failure(StatusCode::FORBIDDEN, "Forbidden", &text);
+    scene.proxy.inject(RequestMatcher::any().path_ends_with("/q/eviction"), Fault::Answer(forbidden));
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(Duration::from_secs(28)))?;
+    scene.until_accepted(1).await?;
+    let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
+    assert_eq!(ended["drain"]["left"], json!([format!("{}/q", scene.namespace.name())]), "{ended}");
+    let mut asked: Vec<RecordedRequest> = scene.evictions();
+    asked.retain(|request| pod_of(request) == "q");
+    assert!((3..=4).contains(&asked.len()), "asked {} times", asked.len());
+    // The first refusal may be that of an API server which has just started.
+    for pair in asked[1..].windows(2) {
+        let pause = pair[1].began.saturating_sub(pair[0].began);
+        assert!(pause >= Duration::from_secs(9), "asked again after {pause:?}");
+    }
+    let log = scene.log();
+    let loud = log.lines().filter(|line| line.contains("Not evicted yet: a right is missing"));
+    let loud: Vec<&str> = loud.collect();
+    assert_eq!(loud.len(), 1, "{log}");
+    assert!(loud[0].contains("cannot create resource") && loud[0].contains("pods/eviction"), "{}", loud[0]);
+    Ok(())
+}
+
+pub(crate) async fn a_full_node_is_drained_with_little_more_than_one_request_a_pod(context: Context) -> TestResult {
+    const PODS: usize = 250;
+    let mut scene = Scene::new(&context, "full").await?;
+    let name = scene.node.name().to_owned();
+    let full = Workload::deployment("full", 0);
+    let pods = (0..PODS).map(|number| {
+        let pod = Workload::bare_pod(&format!("pod-{number}")).label("app", full.name()).on_node(&name);
+        let namespace = scene.namespace.clone();
+        async move { pod.create(&namespace).await }
+    });
+    context.doing("filling the node");
+    futures::stream::iter(pods).buffer_unordered(16).try_collect::<()>().await?;
+    scene.namespace.wait_for_ready(&full, PODS, Duration::from_secs(60)).await?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    context.doing("draining it");
+    let ended = scene.until_drain_ended(Duration::from_secs(60)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    assert_eq!(scene.evictions().iter().filter(|request| is_success(request)).count(), PODS);
+    let for_pods = scene.proxy.requests().iter().filter(|request| request.path.contains("/pods")).count();
+    assert!(for_pods * 10 <= PODS * 12, "{for_pods} requests for {PODS} pods");
+    Ok(())
+}
+
+// D-04, variant
+pub(crate) async fn a_profile_says_which_pods_are_evicted(context: Context) -> TestResult {
+    let mut scene = Scene::new(&context, "selected").await?;
+    let pod = |name: &str, tier: &str| Workload::bare_pod(name).label("tier", tier);
+    let pods = [
+        pod("web", "front"),
+        pod("database", "back"),
+        pod("pinned", "front").label("keep", "yes"),
+        pod("noted", "front").annotation("example.com/keep", "yes"),
+        pod("asked", "front").annotation("remediator.dev/skip-drain", "true"),
+    ];
+    bare_pods(&scene, &pods).await?;
+    let profile =
+        "{pods: {matchLabels: {tier: front}}, skip: {labels: {keep: 'yes'}, annotations: {example.com/keep: 'yes'}}}";
+    scene.with_policy(&format!(
+        "events: [{{name: all, action: drain}}]\ndrain:\n  profiles:\n    default: {profile}\n"
+    ))?;
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    let ended = scene.until_drain_ended(SOON).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    assert_eq!(scene.evictions().iter().map(pod_of).collect::<Vec<_>>(), ["web"]);
+    assert_eq!(scene.pods_here().await?, ["asked", "database", "noted", "pinned"]);
+    let left = ended["drain"]["left"].to_string();
+    for (pod, named) in [("asked", true), ("noted", true), ("pinned", true), ("database", false)] {
+        assert_eq!(left.contains(&format!("/{pod}\"")), named, "{pod} in {left}");
+    }
     Ok(())
 }

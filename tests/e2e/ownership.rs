@@ -5,25 +5,18 @@ use std::time::Duration;
 use control_plane::harness::{Context, TestResult};
 use control_plane::{DisruptionBudget, Fault, RecordedRequest, RequestMatcher, Stopping, Workload};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams};
 use mock_imds::EventSpec;
 use serde_json::json;
 
-use crate::scene::{Anything, SOON, Scene, is_cordoned, is_success, record};
+use crate::scene::{SOON, Scene, is_cordoned, is_success, record};
 
 const MINUTES: Duration = Duration::from_secs(900);
-
-async fn as_admin(scene: &Scene, patch: serde_json::Value) -> Result<(), Anything> {
-    let nodes = Api::<Node>::all(scene.namespace.client().clone());
-    nodes.patch(scene.node.name(), &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
-}
 
 // D-09 and O-02
 pub(crate) async fn a_node_that_an_admin_cordoned_is_drained_and_stays_cordoned(context: Context) -> TestResult {
     let mut scene = Scene::new(&context, "foreign").await?;
     scene.running(&Workload::deployment("web", 3), 3).await?;
-    as_admin(&scene, json!({"spec": {"unschedulable": true}})).await?;
+    scene.as_admin(json!({"spec": {"unschedulable": true}})).await?;
     scene.start_agent()?;
     let id = scene.imds.inject(EventSpec::preempt(&scene.vm).notice(Duration::from_secs(30)))?;
     scene.until_accepted(3).await?;
@@ -42,8 +35,8 @@ pub(crate) async fn a_node_that_an_admin_cordoned_is_drained_and_stays_cordoned(
 // O-04 (b)
 pub(crate) async fn a_cancelled_event_stops_the_drain_and_gives_the_node_back(context: Context) -> TestResult {
     let mut scene = Scene::new(&context, "cancelled").await?;
-    let web = Workload::deployment("web", 10).stopping(Stopping::After(Duration::from_secs(2)));
-    scene.running(&web, 10).await?;
+    let web = Workload::deployment("web", 24).stopping(Stopping::After(Duration::from_secs(2)));
+    scene.running(&web, 24).await?;
     // Slow answers, so that some evictions are under way when the event is cancelled.
     scene.proxy.inject(RequestMatcher::any().path_ends_with("/eviction"), Fault::Delay(Duration::from_millis(2500)));
     scene.start_agent()?;
@@ -57,7 +50,7 @@ pub(crate) async fn a_cancelled_event_stops_the_drain_and_gives_the_node_back(co
     };
     scene.proxy.wait_for("every eviction that was under way to be answered", SOON, answered).await?;
     let evicted = scene.evictions().iter().filter(|request| is_success(request)).count();
-    assert!(evicted < 10, "the others stay");
+    assert!(evicted < 24, "the others stay");
     let requests = scene.evictions().len();
     scene.polls(3).await?;
     assert_eq!(scene.evictions().len(), requests, "no eviction after the cancellation");
@@ -104,12 +97,12 @@ pub(crate) async fn a_cordon_taken_away_during_the_drain_is_put_back(context: Co
     scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
     scene.until_accepted(2).await?;
     for restored in 1..=3 {
-        as_admin(&scene, json!({"spec": {"unschedulable": false}})).await?;
+        scene.as_admin(json!({"spec": {"unschedulable": false}})).await?;
         let again =
             |node: &Node| is_cordoned(node) && record(node).is_some_and(|record| record["cordonRestored"] == restored);
         scene.until_node("cordoned again", SOON, again).await?;
     }
-    as_admin(&scene, json!({"spec": {"unschedulable": false}})).await?;
+    scene.as_admin(json!({"spec": {"unschedulable": false}})).await?;
     let note = scene.until_told("NodeUncordoned").await?;
     assert!(note.contains("stays so"), "{note}");
     assert!(!is_cordoned(&scene.node_now().await?));
@@ -125,12 +118,12 @@ pub(crate) async fn a_hold_stops_a_running_drain_until_it_is_lifted(context: Con
     scene.start_agent()?;
     scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
     scene.until_accepted(1).await?;
-    as_admin(&scene, json!({"metadata": {"annotations": {"remediator.dev/hold": ""}}})).await?;
+    scene.as_admin(json!({"metadata": {"annotations": {"remediator.dev/hold": ""}}})).await?;
     scene.polls(2).await?;
     let before = scene.evictions().len();
     scene.polls(4).await?;
     assert_eq!(scene.evictions().len(), before, "no eviction while it is held");
-    as_admin(&scene, json!({"metadata": {"annotations": {"remediator.dev/hold": null}}})).await?;
+    scene.as_admin(json!({"metadata": {"annotations": {"remediator.dev/hold": null}}})).await?;
     let ended = scene.until_drain_ended(Duration::from_secs(50)).await?;
     assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
     Ok(())
@@ -143,13 +136,13 @@ pub(crate) async fn a_held_node_is_given_back_when_the_hold_is_lifted(context: C
     scene.start_agent()?;
     let id = scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
     scene.until_drain_ended(SOON).await?;
-    as_admin(&scene, json!({"metadata": {"annotations": {"remediator.dev/hold": "by ops"}}})).await?;
+    scene.as_admin(json!({"metadata": {"annotations": {"remediator.dev/hold": "by ops"}}})).await?;
     scene.imds.cancel(&id)?;
     scene.polls(4).await?;
     assert!(is_cordoned(&scene.node_now().await?));
     let (_, metrics) = scene.probe("/metrics").await?;
     assert!(metrics.contains(r#"remediator_agent_stage{stage="held"} 1"#), "{metrics}");
-    as_admin(&scene, json!({"metadata": {"annotations": {"remediator.dev/hold": null}}})).await?;
+    scene.as_admin(json!({"metadata": {"annotations": {"remediator.dev/hold": null}}})).await?;
     scene.until_given_back(SOON).await?;
     Ok(())
 }

@@ -1,20 +1,24 @@
 //! What a test has: a namespace with a node of its own, the machine of that node in a mock Azure, an agent, and a proxy
-//! between the agent and the API server that sees and spoils its requests.
+//! between the agent and the API server that sees and spoils its requests. A test about several nodes has several scenes
+//! of one namespace and one Azure.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use control_plane::harness::Context;
-use control_plane::{FaultProxy, Kubelet, Namespace, RecordedRequest, Workload, rule, wait_until};
+use control_plane::{FaultProxy, Kubelet, Namespace, RecordedRequest, RequestMatcher, Workload, rule, wait_until};
 use http::Method;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
-use kube::ResourceExt;
-use kube::api::{Api, ListParams};
-use mock_imds::{Mock, Scenario, Server, SystemClock, Vm};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use mock_imds::{Approval, LoggedRequest, Mock, Scenario, Server, SystemClock, Vm};
 use remediator::azure::provider_id;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -30,42 +34,75 @@ pub(crate) const NOISE: Duration = Duration::from_secs(3);
 /// The annotation with the agent's record.
 pub(crate) const RECORD: &str = "remediator.dev/agent";
 
+/// The account under which agents run.
+pub(crate) const ACCOUNT: &str = "agent";
+
+/// The instance that a second node is; Azure knows its machine in every test.
+const SECOND: u32 = 7;
+
+/// The instance that a node without a machine in Azure is.
+const REFUGE: u32 = 8;
+
 pub(crate) struct Scene {
     pub(crate) namespace: Namespace,
     pub(crate) node: Kubelet,
     pub(crate) vm: String,
     pub(crate) imds: Mock,
     pub(crate) proxy: FaultProxy,
-    imds_server: Server,
+    imds_server: Arc<Server>,
     folder: TempDir,
     context: Context,
+    token: String,
     agent: Option<Child>,
     lives: u32,
     arguments: Vec<String>,
+    policies: Option<PathBuf>,
 }
 
 impl Scene {
     pub(crate) async fn new(context: &Context, name: &str) -> Result<Self, Anything> {
         let namespace = context.namespace(name).await?;
         let node = context.kubelet(namespace.aks_node("np1", 24)).await?;
-        let read = Api::<Node>::all(context.client()?).get(node.name()).await?;
-        let provider_id = read.spec.and_then(|spec| spec.provider_id).ok_or("the node has no provider id")?;
-        let vm = provider_id::vm_name(&provider_id).ok_or("the provider id names no machine")?.to_string();
-        let neighbour = "aks-np1-neighbour-vmss_7".to_owned();
-        let vms = [&vm, &neighbour].map(|name| Vm::new(name.as_str()).in_group("group"));
+        let vm = machine_of(context, &node).await?;
+        let vms = [vm.clone(), instance_beside(&vm, SECOND)].map(|name| Vm::new(name).in_group("group"));
         let imds = Mock::new(Scenario::new(vms), SystemClock);
-        let imds_server = imds.serve_on_loopback().await?;
+        let imds_server = Arc::new(imds.serve_on_loopback().await?);
         let token = namespace
             .service_account(
-                "agent",
+                ACCOUNT,
                 vec![
                     rule(&[""], &["nodes"], &["get", "list", "watch", "patch"]),
+                    rule(&[""], &["nodes/status"], &["patch"]),
                     rule(&[""], &["pods"], &["get", "list", "watch", "delete"]),
                     rule(&[""], &["pods/eviction"], &["create"]),
                     rule(&[""], &["events"], &["create"]),
+                    rule(&["remediator.dev"], &["noderepairs"], &["list"]),
+                    rule(&["remediator.dev"], &["noderepairs/status"], &["patch"]),
                 ],
             )
             .await?;
+        let leases = rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "create", "update", "delete"]);
+        namespace.allow_here(ACCOUNT, vec![leases]).await?;
+        Self::around(context, namespace, node, vm, imds, imds_server, token).await
+    }
+
+    /// A second node of the pool, with a machine in the same Azure and an agent of its own under the same account.
+    pub(crate) async fn second(&self) -> Result<Self, Anything> {
+        let node = self.context.kubelet(self.namespace.aks_node("np1", SECOND)).await?;
+        let vm = machine_of(&self.context, &node).await?;
+        let (imds, server) = (self.imds.clone(), Arc::clone(&self.imds_server));
+        Self::around(&self.context, self.namespace.clone(), node, vm, imds, server, self.token.clone()).await
+    }
+
+    async fn around(
+        context: &Context,
+        namespace: Namespace,
+        node: Kubelet,
+        vm: String,
+        imds: Mock,
+        imds_server: Arc<Server>,
+        token: String,
+    ) -> Result<Self, Anything> {
         let proxy = FaultProxy::start(context.api_server().with_token(&token).client()?).await?;
         Ok(Self {
             namespace,
@@ -76,15 +113,43 @@ impl Scene {
             imds_server,
             folder: tempfile::tempdir()?,
             context: context.clone(),
+            token,
             agent: None,
             lives: 0,
             arguments: Vec::new(),
+            policies: None,
         })
     }
 
     /// A further node of the test's pods.
     pub(crate) async fn another_node(&self) -> Result<Kubelet, Anything> {
-        Ok(self.context.kubelet(self.namespace.aks_node("np1", 7)).await?)
+        Ok(self.context.kubelet(self.namespace.aks_node("np1", REFUGE)).await?)
+    }
+
+    /// The machine of [`Self::second`], whether or not that has a node.
+    pub(crate) fn second_vm(&self) -> String {
+        instance_beside(&self.vm, SECOND)
+    }
+
+    /// A client with the rights of an agent.
+    pub(crate) fn client_of_agent(&self) -> Result<Client, Anything> {
+        Ok(self.context.api_server().with_token(&self.token).client()?)
+    }
+
+    /// The agent's policy from its next start on: the rest of a policy file, after its head.
+    pub(crate) fn with_policy(&mut self, rest: &str) -> Result<(), Anything> {
+        let path = self.folder.path().join("policy.yaml");
+        fs::write(&path, policy_file("test", rest))?;
+        self.policies = Some(path);
+        Ok(())
+    }
+
+    /// A folder for policy files, which the agent reads from its next start on.
+    pub(crate) fn with_policy_folder(&mut self) -> Result<PathBuf, Anything> {
+        let path = self.folder.path().join("policies");
+        fs::create_dir(&path)?;
+        self.policies = Some(path.clone());
+        Ok(path)
     }
 
     /// Further arguments for the agent's next start.
@@ -98,9 +163,11 @@ impl Scene {
         let child = Command::new(env!("CARGO_BIN_EXE_remediator"))
             .arg("agent")
             .args(["--node", self.node.name(), "--listen", "127.0.0.1:0"])
-            .args(["--imds", &format!("{}/vm/{}", self.imds_server.url(), self.vm)])
+            .args(["--imds", &self.imds_of(&self.vm)])
             .arg("--kubeconfig")
             .arg(self.proxy.kubeconfig())
+            .args(["--namespace", self.namespace.name()])
+            .args(self.policies.iter().flat_map(|path| ["--policy".into(), path.clone().into_os_string()]))
             .args(&self.arguments)
             .env("HTTP_PROXY", "http://127.0.0.1:9")
             .env("http_proxy", "http://127.0.0.1:9")
@@ -111,6 +178,28 @@ impl Scene {
             .spawn()?;
         self.agent = Some(child);
         Ok(())
+    }
+
+    /// Where the metadata service of a machine is.
+    pub(crate) fn imds_of(&self, vm: &str) -> String {
+        format!("{}/vm/{vm}", self.imds_server.url())
+    }
+
+    /// What `remediator doctor` finds on the node, with further arguments, which come last and so count more.
+    pub(crate) async fn doctor(&self, arguments: &[&str]) -> Result<(ExitStatus, Vec<String>), Anything> {
+        let output = Command::new(env!("CARGO_BIN_EXE_remediator"))
+            .arg("doctor")
+            .args(["--node", self.node.name(), "--host-root"])
+            .arg(self.folder.path())
+            .args(arguments)
+            .env("REMEDIATOR_IMDS", self.imds_of(&self.vm))
+            .env("KUBECONFIG", self.proxy.kubeconfig())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        let text = String::from_utf8(output.stdout)?;
+        Ok((output.status, text.lines().map(str::to_owned).collect()))
     }
 
     fn log_path(&self, life: u32) -> PathBuf {
@@ -157,21 +246,85 @@ impl Scene {
 
     /// The status and the body of a probe.
     pub(crate) async fn probe(&self, path: &str) -> Result<(u16, String), Anything> {
-        let client = reqwest::Client::builder().no_proxy().build()?;
+        let client = remediator::http_client::builder().build()?;
         let answer = client.get(format!("http://{}{path}", self.listens_at()?)).send().await?;
         Ok((answer.status().as_u16(), answer.text().await?))
     }
 
     /// Waits until the metadata service has answered the agent so many more times.
     pub(crate) async fn polls(&self, times: usize) -> Result<(), Anything> {
-        let polled = || self.imds.log().iter().filter(|request| request.target.contains("scheduledevents")).count();
+        let is_poll = |request: &LoggedRequest| {
+            request.vm == self.vm && request.method == "GET" && request.target.contains("scheduledevents")
+        };
+        let polled = || self.imds.log().into_iter().filter(is_poll).count();
         let until = polled() + times;
+        let limit = SOON + Duration::from_secs(10) * u32::try_from(times)?;
+        self.until("polls of the metadata service", limit, || polled() >= until).await
+    }
+
+    /// Waits until it is so, looking every 100 ms.
+    pub(crate) async fn until(&self, goal: &str, limit: Duration, is_so: impl Fn() -> bool) -> Result<(), Anything> {
         let waiting = async {
-            while polled() < until {
+            while !is_so() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        Ok(tokio::time::timeout(SOON + Duration::from_secs(10) * u32::try_from(times)?, waiting).await?)
+        let waited = tokio::time::timeout(limit, waiting).await;
+        waited.map_err(|_| format!("{goal}: not so within {limit:?}\n{}", self.log()).into())
+    }
+
+    /// Waits until the agent has logged a text.
+    pub(crate) async fn until_logged(&self, text: &str, limit: Duration) -> Result<(), Anything> {
+        self.until(&format!("{text:?} in the log"), limit, || self.log().contains(text)).await
+    }
+
+    /// Waits until the agent's metrics have this line.
+    pub(crate) async fn until_metric(&self, line: &str, limit: Duration) -> Result<(), Anything> {
+        let waiting = async {
+            let has_line = |metrics: &str| metrics.lines().any(|one| one == line);
+            while !self.probe("/metrics").await.is_ok_and(|(_, metrics)| has_line(&metrics)) {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let waited = tokio::time::timeout(limit, waiting).await;
+        waited.map_err(|_| format!("{line:?} in the metrics: not so within {limit:?}\n{}", self.log()).into())
+    }
+
+    /// What Azure was told to start, in all of its machines.
+    pub(crate) fn approvals(&self) -> Vec<Approval> {
+        self.imds.approvals()
+    }
+
+    /// Every request to start an event, from whichever machine and however it was answered.
+    pub(crate) fn start_requests(&self) -> Vec<LoggedRequest> {
+        self.imds.log().into_iter().filter(|request| request.method == "POST").collect()
+    }
+
+    /// Waits until Azure was told that an event may start, and returns the first time that it was.
+    pub(crate) async fn until_approved(&self, limit: Duration) -> Result<Approval, Anything> {
+        self.until("an approval", limit, || !self.approvals().is_empty()).await?;
+        Ok(self.approvals().into_iter().next().ok_or("no approval")?)
+    }
+
+    /// The Leases of remediator in the test's namespace.
+    pub(crate) async fn leases(&self) -> Result<Vec<Lease>, Anything> {
+        let ours = ListParams::default().labels("app.kubernetes.io/managed-by=remediator");
+        Ok(self.namespace.api::<Lease>().list(&ours).await?.items)
+    }
+
+    /// Waits until no Lease of remediator is left in the test's namespace.
+    pub(crate) async fn until_no_lease(&self) -> Result<(), Anything> {
+        let ours = ListParams::default().labels("app.kubernetes.io/managed-by=remediator");
+        let leases = self.namespace.api::<Lease>();
+        let waited = wait_until(&leases, &ours, "no Lease is left", SOON, BTreeMap::is_empty).await;
+        waited.map(drop).map_err(|error| format!("{error}\n{}", self.log()).into())
+    }
+
+    /// Changes the node as another client than the agent.
+    pub(crate) async fn as_admin(&self, patch: serde_json::Value) -> Result<(), Anything> {
+        let nodes = Api::<Node>::all(self.namespace.client().clone());
+        nodes.patch(self.node.name(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
     }
 
     pub(crate) async fn node_now(&self) -> Result<Node, Anything> {
@@ -224,9 +377,14 @@ impl Scene {
         self.proxy.requests().into_iter().filter(|request| request.method == Method::DELETE).collect()
     }
 
-    /// What the agent has written to the node.
+    /// The agent's writes to the node, but for those to its status.
+    pub(crate) fn writes_of_node(&self) -> RequestMatcher {
+        RequestMatcher::any().method(Method::PATCH).path_ends_with(self.node.name())
+    }
+
+    /// What the agent has written to the node, but for its status.
     pub(crate) fn node_writes(&self) -> Vec<RecordedRequest> {
-        self.proxy.requests().into_iter().filter(|request| request.method == Method::PATCH).collect()
+        self.proxy.requests_that(&self.writes_of_node())
     }
 
     /// Waits until so many evictions have been accepted.
@@ -271,6 +429,37 @@ impl Scene {
         names.sort();
         Ok(names)
     }
+}
+
+/// Repeats a request that changes nothing until an admission policy denies it: one that was just made takes its time.
+pub(crate) async fn until_denied<R>(request: impl Fn() -> R) -> Result<(), Anything>
+where
+    R: Future<Output = kube::Result<()>>,
+{
+    let denied = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.message.contains("ValidatingAdmissionPolicy"));
+    let asking = async {
+        while !request().await.is_err_and(|error| denied(&error)) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    Ok(tokio::time::timeout(SOON, asking).await?)
+}
+
+async fn machine_of(context: &Context, node: &Kubelet) -> Result<String, Anything> {
+    let read = Api::<Node>::all(context.client()?).get(node.name()).await?;
+    let provider_id = read.spec.and_then(|spec| spec.provider_id).ok_or("the node has no provider id")?;
+    Ok(provider_id::vm_name(&provider_id).ok_or("the provider id names no machine")?.to_string())
+}
+
+/// The machine that another instance of the same scale set is.
+fn instance_beside(vm: &str, instance: u32) -> String {
+    let scale_set = vm.rsplit_once('_').map_or(vm, |(scale_set, _)| scale_set);
+    format!("{scale_set}_{instance}")
+}
+
+/// A policy file: its head, and what follows.
+pub(crate) fn policy_file(name: &str, rest: &str) -> String {
+    format!("apiVersion: remediator.dev/v1alpha1\nkind: Policy\nmetadata: {{name: {name}}}\n{rest}")
 }
 
 pub(crate) fn is_success(request: &RecordedRequest) -> bool {

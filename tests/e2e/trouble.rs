@@ -112,7 +112,7 @@ pub(crate) async fn events_that_cannot_be_written_delay_nothing(context: Context
 pub(crate) async fn a_write_whose_answer_is_lost_is_not_done_twice(context: Context) -> TestResult {
     let mut scene = Scene::new(&context, "lost").await?;
     let pods = scene.running(&Workload::deployment("web", 3), 3).await?;
-    scene.proxy.inject(RequestMatcher::any().method(Method::PATCH).times(1), Fault::LoseAnswer);
+    scene.proxy.inject(scene.writes_of_node().times(1), Fault::LoseAnswer);
     scene.proxy.inject(RequestMatcher::any().path_ends_with("/eviction").times(3), Fault::LoseAnswer);
     scene.start_agent()?;
     scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
@@ -129,11 +129,11 @@ pub(crate) async fn a_node_that_changes_under_our_hands_is_written_all_the_same(
     let mut scene = Scene::new(&context, "conflicts").await?;
     scene.running(&Workload::deployment("web", 1), 1).await?;
     let conflict = Answer::failure(StatusCode::CONFLICT, "Conflict", "the object has been modified");
-    scene.proxy.inject(RequestMatcher::any().method(Method::PATCH).times(4), Fault::Answer(conflict.clone()));
+    scene.proxy.inject(scene.writes_of_node().times(4), Fault::Answer(conflict.clone()));
     scene.start_agent()?;
     let id = scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
     let succeeded = |requests: &[RecordedRequest]| {
-        requests.iter().any(|request| request.method == Method::PATCH && is_success(request))
+        requests.iter().any(|request| request.is(&Method::PATCH, scene.node.name()) && is_success(request))
     };
     scene.proxy.wait_for("a write that succeeds", SOON, succeeded).await?;
     let first = scene.node_writes();
@@ -143,9 +143,9 @@ pub(crate) async fn a_node_that_changes_under_our_hands_is_written_all_the_same(
 
     context.doing("giving the node back against conflicts and a server that is briefly broken");
     scene.until_drain_ended(SOON).await?;
-    scene.proxy.inject(RequestMatcher::any().method(Method::PATCH).times(2), Fault::Answer(conflict));
+    scene.proxy.inject(scene.writes_of_node().times(2), Fault::Answer(conflict));
     let broken = Answer::failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "etcdserver: leader changed");
-    scene.proxy.inject(RequestMatcher::any().method(Method::PATCH).times(2), Fault::Answer(broken));
+    scene.proxy.inject(scene.writes_of_node().times(2), Fault::Answer(broken));
     scene.imds.cancel(&id)?;
     scene.until_given_back(SOON).await?;
     Ok(())
@@ -189,7 +189,7 @@ pub(crate) async fn a_write_that_a_webhook_takes_back_is_told_and_not_repeated_i
     let node = serde_json::to_string(&scene.node_now().await?)?;
     let unchanged =
         Answer::text(StatusCode::OK, &node).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    scene.proxy.inject(RequestMatcher::any().method(Method::PATCH), Fault::Answer(unchanged));
+    scene.proxy.inject(scene.writes_of_node(), Fault::Answer(unchanged));
     scene.start_agent()?;
     scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
     scene.polls(6).await?;

@@ -153,7 +153,7 @@ impl Tracked {
                 return None;
             }
             let due = if deletion.running_for(now.wall) < grace { now.monotonic } else { force_at };
-            let retry = if self.just_accepted() { now.monotonic } else { self.next_try };
+            let retry = if self.just_accepted() { now.monotonic } else { self.next_try.max(self.budget_from()) };
             return Some((due.max(retry), InFlight::Deletion(grace, Why::TooSlow)));
         }
         let grace = whole_seconds(self.pod.grace.min(most));
@@ -161,7 +161,7 @@ impl Tracked {
             return Some((self.next_try, InFlight::Deletion(grace, Why::DeadlineNear)));
         }
         if self.namespace_ends && force_at.is_some() {
-            return Some((self.next_try, InFlight::Deletion(grace, Why::NamespaceEnds)));
+            return Some((self.next_try.max(self.budget_from()), InFlight::Deletion(grace, Why::NamespaceEnds)));
         }
         let due = self.next_try.max(self.budget_from()).max(open);
         // Just before the deletion there is no time left for an eviction.
@@ -450,7 +450,8 @@ impl Drain {
             }
             Answer::Conflict => {
                 tracked.look_first = true;
-                Duration::ZERO
+                // Once forced deletion has begun nobody looks any more, and the next deletion may meet the same.
+                if forced { doubled(Duration::from_millis(200), refused) } else { Duration::ZERO }
             }
             Answer::Busy(retry_after) => {
                 let quick = doubled(Duration::from_millis(200), refused).min(Duration::from_secs(5)).mul_f64(jitter);
@@ -472,9 +473,9 @@ impl Drain {
             Answer::Forbidden(_) if refused == 0 => Duration::from_secs(1),
             Answer::Forbidden(_) | Answer::Invalid(_) => SLOW_RETRY,
         };
-        // Once forced deletion has begun there are seconds left: no pause that was meant for minutes.
+        // Once forced deletion has begun there are mostly seconds left: no pause that was meant for minutes.
         let refused_late = forced && *answer != Answer::Accepted;
-        let pause = if refused_late { pause.min(Duration::from_secs(1)) } else { pause };
+        let pause = if refused_late { pause.min(backoff_cap) } else { pause };
         tracked.next_try = now.monotonic + pause;
         let passing = matches!(answer, Answer::Forbidden(_)) && refused == 0;
         if let Some(blocker) = Blocker::of(answer).filter(|_| !passing) {
@@ -618,11 +619,10 @@ impl Drain {
             let limit = self.order.profile.phases.get(phase).and_then(|phase| phase.grace).unwrap_or(Duration::MAX);
             let open = open_at.get(&phase).copied().unwrap_or_default();
             let Some(tracked) = self.pods.get_mut(&uid) else { continue };
-            if forcing && !tracked.forced {
-                tracked.forced = true;
-                if !tracked.just_accepted() {
-                    tracked.next_try = now.monotonic;
-                }
+            // The clock may be set back, and the deadline with it move away.
+            let forced_before = std::mem::replace(&mut tracked.forced, forcing);
+            if forcing && !forced_before && !tracked.just_accepted() {
+                tracked.next_try = now.monotonic;
             }
             let Some((due, kind)) = tracked.next_request(&self.order, force_at, limit.min(left), left, open, now)
             else {

@@ -28,7 +28,10 @@ impl Order {
     /// How long before the deadline forced deletion begins: by default a fifth of the notice, from 1 s to 5 s; never
     /// more than half of the notice, so that budgets are asked first.
     pub fn margin(&self) -> Duration {
-        let notice = Duration::try_from(self.deadline.duration_since(self.started_at)).unwrap_or_default();
+        // A beginning after the deadline was written before the clock was set back, and tells nothing about the notice.
+        let Ok(notice) = Duration::try_from(self.deadline.duration_since(self.started_at)) else {
+            return Duration::from_secs(1);
+        };
         let usual = || (notice / 5).clamp(Duration::from_secs(1), Duration::from_secs(5));
         self.profile.margin.unwrap_or_else(usual).min(notice / 2)
     }

@@ -3,6 +3,8 @@ use super::*;
 use crate::policy::{Profile, Treatment};
 use crate::time::{minus, plus};
 
+mod properties;
+
 const NODE: &str = "n1";
 
 fn start() -> Now {
@@ -747,6 +749,61 @@ fn a_pod_that_came_after_someone_uncordoned_the_node_for_good_is_named_and_stays
 }
 
 #[test]
+fn a_deletion_that_meets_conflicts_is_not_repeated_without_a_pause() {
+    let p = pod("p");
+    let (mut drain, _) = listed(drain(30, AtDeadline::Delete), std::slice::from_ref(&p));
+    drain.answered(&p.uid, &budget(), start());
+    let mut deletions = 0;
+    play(&mut drain, start(), secs(60), |drain, request, now| match request {
+        Request::List => drain.listed(vec![p.clone()], now),
+        Request::Delete(target) => {
+            deletions += 1;
+            assert!(deletions <= 10, "it spins");
+            drain.answered(&target.uid, &Answer::Conflict, now);
+        }
+        Request::Look(target) => drain.looked(&target.uid, Some(p.clone()), now),
+        Request::Evict(target) => drain.answered(&target.uid, &budget(), now),
+    });
+    assert!(deletions >= 3, "{deletions} deletions in the last 5 s");
+}
+
+#[test]
+fn a_long_margin_is_no_licence_to_ask_every_second() {
+    let mut order = order(1800, AtDeadline::Delete);
+    order.profile.margin = Some(secs(600));
+    let p = pod("p");
+    let (mut drain, _) = listed(Drain::new(NODE, None, order, start()), std::slice::from_ref(&p));
+    drain.answered(&p.uid, &budget(), start());
+    let mut deletions = 0;
+    play(&mut drain, start(), secs(1800), |drain, request, now| match request {
+        Request::List => drain.listed(vec![p.clone()], now),
+        Request::Delete(target) => {
+            deletions += 1;
+            drain.answered(&target.uid, &Answer::Admission("no".into()), now);
+        }
+        Request::Look(_) => panic!("nobody spoke of a conflict"),
+        Request::Evict(target) => drain.answered(&target.uid, &budget(), now),
+    });
+    assert!((20..=200).contains(&deletions), "{deletions} deletions in 10 min");
+}
+
+// Invariant 9, with a clock that steps: the deadline is Azure's, and it is further away again.
+#[test]
+fn deletion_stops_when_the_clock_is_set_back_and_the_deadline_is_far_again() {
+    let p = pod("p");
+    let (mut drain, _) = listed(drain(30, AtDeadline::Delete), std::slice::from_ref(&p));
+    drain.answered(&p.uid, &budget(), start());
+    let mut now = start().advanced(secs(26));
+    drain.heard(now);
+    assert_eq!(told(&drain.step(now)), ["delete prod/p 4s"]);
+    drain.answered(&p.uid, &Answer::Busy(None), now);
+    now.wall = minus(now.wall, secs(20));
+    now = now.advanced(secs(1));
+    drain.heard(now);
+    assert_eq!(told(&drain.step(now)), ["evict prod/p 23s"]);
+}
+
+#[test]
 fn a_server_clock_that_is_a_little_ahead_does_not_cut_a_pod_short() {
     let p = Pod { grace: secs(60), ..pod("p") };
     let (mut drain, step) = listed(drain(30, AtDeadline::Delete), std::slice::from_ref(&p));
@@ -768,6 +825,8 @@ fn the_margin_is_a_fifth_of_the_notice_within_bounds_and_never_more_than_half() 
     assert_eq!(margin(3, None), secs(1));
     assert_eq!(margin(30, Some(2)), secs(2));
     assert_eq!(margin(30, Some(60)), secs(15));
+    let began_later = Order { started_at: plus(start().wall, secs(3600)), ..order(30, AtDeadline::Delete) };
+    assert_eq!(began_later.margin(), secs(1), "it was written before the clock was set back");
 }
 
 /// A small, unreliable API server: everything it does follows from the seed.

@@ -39,7 +39,12 @@ impl Sightings {
 
     /// Whether enough good documents in a row lack the event, or do not list it for this machine.
     pub fn is_gone(&self, id: &EventId) -> bool {
-        self.documents >= ABSENT_FROM && !self.last_listed.contains_key(id)
+        self.tell_what_is_gone() && !self.last_listed.contains_key(id)
+    }
+
+    /// Whether there have been enough good documents to call anything gone.
+    pub fn tell_what_is_gone(&self) -> bool {
+        self.documents >= ABSENT_FROM
     }
 
     /// Whether the latest document lists an event that concerns the machine.

@@ -8,14 +8,14 @@ use super::start_of;
 use crate::drain::Outcome;
 use crate::drain::pod::PodName;
 use crate::fingerprint::fingerprint;
-use crate::notification::Topic;
+use crate::notification::{NotifiedEvent, Topic};
 use crate::policy::{Action, Judgement};
 use crate::record::{DrainRecord, DrainResult, RecordedEvent, Untold};
-use crate::scheduled_event::{EventId, EventStatus, EventType, NotBefore, ScheduledEvent};
+use crate::scheduled_event::{EventStatus, EventType, NotBefore, ScheduledEvent};
 use crate::time::{Now, spoken, stamp};
 
 /// How many characters of a note receivers outside the cluster are told.
-const LONGEST_UNTOLD: usize = 480;
+const LONGEST_UNTOLD: usize = 320;
 
 /// Something to tell people about, once for each key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Announcement {
     /// What receivers outside the cluster know it by; `None` if they are not told.
     pub topic: Option<Topic>,
     /// The event that it is about, if it is about one.
-    pub event: Option<EventId>,
+    pub event: Option<NotifiedEvent>,
 }
 
 impl Announcement {
@@ -92,7 +92,7 @@ pub(super) fn sighting(event: &ScheduledEvent, judgement: &Judgement, now: Now) 
     let key = format!("{}/{status}", event.id.as_str().to_ascii_lowercase());
     Announcement {
         topic: acts.then_some(Topic::Event),
-        event: Some(event.id.clone()),
+        event: Some(event.into()),
         ..Announcement::new(key, format!("{}{status}", type_in_reason(&event.event_type)), note).warning_if(acts)
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn approved(event: &ScheduledEvent) -> Announcement {
     let key = format!("{}/approved", event.id.as_str().to_ascii_lowercase());
     let note = format!("{} need not wait any longer: Azure was told that it may start.", event.event_type);
     let reason = format!("{}Approved", type_in_reason(&event.event_type));
-    Announcement { event: Some(event.id.clone()), ..Announcement::new(key, reason, note).on(Topic::Event) }
+    Announcement { event: Some(event.into()), ..Announcement::new(key, reason, note).on(Topic::Event) }
 }
 
 /// An event is gone.
@@ -115,7 +115,7 @@ pub(super) fn farewell(event: &RecordedEvent, wall: Timestamp) -> Announcement {
     };
     let key = format!("{}/{word}", event.id.as_str().to_ascii_lowercase());
     let reason = format!("{}{word}", type_in_reason(&event.event_type));
-    Announcement { event: Some(event.id.clone()), ..Announcement::new(key, reason, note).on(Topic::Event) }
+    Announcement { event: Some(event.into()), ..Announcement::new(key, reason, note).on(Topic::Event) }
 }
 
 /// A drain has ended.

@@ -1,12 +1,13 @@
 //! Whether an event is started early, by telling Azure that nothing is to be waited for.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::scheduled_event::EventSource;
 
 /// Whether an event is started early. That starts it for all the machines that it concerns
 /// (<https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#start-an-event>).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Approve {
     /// It comes in its own time.

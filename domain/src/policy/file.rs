@@ -1,213 +1,368 @@
 //! The policy file: strict YAML, in which every mistake is answered with its line, its column and what would be right.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
 use super::duration_text::DurationText;
+use super::receiver::{ReceiverFile, receivers};
+use super::selector::{LABEL_KEY, LABEL_VALUE, fault_of_labels, is_label_key, is_label_value};
+use super::words::{ApproveFile, EventSourceWord, EventStatusWord, OneOrMore};
 use super::{
     Action, Approve, ApproveBySource, AtDeadline, Bounds, DEFAULT_PROFILE, DescriptionMatch, Match, Mode, Phase,
     Policy, Profile, Rule, Selector, Skip, Start, Treatment, TypeMatch,
 };
 use crate::drain::pod::LONGEST_ANNOTATION;
-use crate::marks::{AUTOSCALER_TAINT_KEY, Marking, Taint, TaintEffect};
-use crate::scheduled_event::{EventSource, EventStatus, EventType};
-use crate::yaml::{self, FileError, Mistake};
+use crate::marks::{AUTOSCALER_TAINT_KEY, DEFAULT_TAINT_KEY, Marking, Taint, TaintEffect};
+use crate::scheduled_event::EventStatus;
+use crate::yaml::{self, FileError, Mistake, Mistakes};
 
-const API_VERSION: &str = "remediator.dev/v1alpha1";
+pub(crate) const API_VERSION: &str = "remediator.dev/v1alpha1";
 const KIND: &str = "Policy";
+
+/// How the names of policies and rules are written, as a regular expression.
+pub(crate) const NAME: &str = "^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$";
 
 /// How many phases a profile may have; the profile is kept in an annotation of limited size.
 const MOST_PHASES: usize = 8;
 
-/// Reads the text of a policy file; `file` is its name, for the error.
+/// Reads the text of a policy file; `file` is its name, for the error, which is the first mistake.
 pub fn parse(file: &str, text: &str) -> Result<Policy, FileError> {
-    yaml::read(file, text, PolicyFile::into_policy)
+    parse_all(file, text).map_err(|mut errors| errors.remove(0))
 }
 
-#[derive(Deserialize)]
+/// The same with every mistake that can be told at once: never none, in the order of the file.
+pub fn parse_all(file: &str, text: &str) -> Result<Policy, Vec<FileError>> {
+    yaml::read_all(file, text, PolicyFile::into_policy)
+}
+
+/// What is done about the scheduled events of Azure's virtual machines, for the nodes of a cluster or some of them.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct PolicyFile {
+#[schemars(title = "Policy of remediator")]
+pub(crate) struct PolicyFile {
+    /// The version of the policy language.
+    #[schemars(with = "String", extend("const" = API_VERSION))]
     api_version: Spanned<String>,
+    /// What the file is.
+    #[schemars(with = "String", extend("const" = KIND))]
     kind: Spanned<String>,
+    /// By what the policy is known.
     metadata: Metadata,
+    /// The nodes that the policy is for, by their labels; all nodes without it. The annotation `remediator.dev/policy` of a
+    /// node names a policy for it, whatever the selectors say.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<Selector>")]
     selector: Option<Spanned<Selector>>,
+    /// Which policy counts where several select a node: the one with the highest number. Policies of the same priority must
+    /// not be able to select the same node.
     #[serde(default)]
     priority: i32,
+    /// Whether the policy acts, or only tells what it would do.
     #[serde(default)]
     mode: Mode,
+    /// The rules. The first that matches an event says what is done about it; nothing is done where none does.
     #[serde(default)]
     events: Vec<RuleFile>,
+    /// How nodes are cordoned and drained.
     #[serde(default)]
     drain: DrainFile,
+    /// What is done for the repair of nodes.
     #[serde(default)]
     repair: RepairFile,
+    /// Who is told outside the cluster.
+    #[serde(default)]
+    notify: Vec<ReceiverFile>,
 }
 
-#[derive(Deserialize)]
+/// By what a policy is known.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Metadata {
+    /// The policy's name, unique among those that are loaded together: up to 63 of a-z, 0-9, `-` and `.`.
+    #[schemars(with = "String", extend("pattern" = NAME))]
     name: Spanned<String>,
 }
 
-#[derive(Deserialize)]
+/// A rule: for which events, and what is done about them.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Rule", extend(
+    "if" = {"properties": {"action": {"const": "drain"}}},
+    "else" = {"properties": {"profile": false}},
+))]
 struct RuleFile {
+    /// The rule's name, unique in the policy: up to 63 of a-z, 0-9, `-` and `.`. It stands in logs, Events and records.
+    #[schemars(with = "String", extend("pattern" = NAME))]
     name: Spanned<String>,
-    #[serde(rename = "match")]
+    /// The events that the rule is about; all of them without it. What is given must hold together.
+    #[serde(rename = "match", default, deserialize_with = "given")]
+    #[schemars(with = "Option<MatchFile>")]
     matches: Option<Spanned<MatchFile>>,
+    /// What is done.
     action: Action,
+    /// The profile, of those under `drain.profiles`, by which the node is drained. Only with `action: drain`.
+    #[schemars(with = "Option<String>", extend("default" = DEFAULT_PROFILE))]
     profile: Option<Spanned<String>>,
+    /// When it is done; at once without it.
     #[serde(default)]
     start: StartFile,
+    /// Whether Azure is told that the event may begin before its time, for every event or by who asked for it. That begins
+    /// it for all the machines that it concerns.
+    #[schemars(with = "Option<ApproveFile>", extend("default" = "never"))]
     approve: Option<Spanned<ApproveFile>>,
 }
 
-#[derive(Deserialize, Default)]
+/// For which events a rule is. What is given must hold together.
+#[derive(Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Match")]
 struct MatchFile {
+    /// What happens to the machine: one type or a list. `Unknown` stands for any type that this version does not know.
     #[serde(rename = "type")]
     event_type: Option<OneOrMore<TypeMatch>>,
+    /// Who asked for the event.
     source: Option<OneOrMore<EventSourceWord>>,
+    /// How far the event has come.
     status: Option<OneOrMore<EventStatusWord>>,
+    /// How long the impact is expected to last. An event of unknown duration, as most but freezes are, is within no bounds.
+    #[schemars(with = "Option<BoundsFile>")]
     duration: Option<Spanned<BoundsFile>>,
+    /// How far ahead the impact is at the moment of the judgement; nothing is left of it once the event has started.
+    #[schemars(with = "Option<BoundsFile>")]
     notice: Option<Spanned<BoundsFile>>,
+    /// What Azure's own words must contain.
     description: Option<DescriptionFile>,
 }
 
-#[derive(Deserialize)]
+/// Bounds on a length of time; one is needed.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Bounds", extend("minProperties" = 1))]
 struct BoundsFile {
+    /// It is shorter than this.
     below: Option<DurationText>,
+    /// It is at least this long.
     at_least: Option<DurationText>,
 }
 
-#[derive(Deserialize)]
+/// What the description of an event must contain: a text or an expression.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Description")]
 enum DescriptionFile {
-    Contains(Spanned<String>),
-    Matches(Spanned<String>),
+    /// This text, in any letter case.
+    Contains(
+        /// This text, in any letter case.
+        #[schemars(with = "String", extend("minLength" = 1))]
+        Spanned<String>,
+    ),
+    /// Something that this regular expression matches; `(?i)` at its beginning makes it blind to letter case.
+    Matches(
+        /// Something that this regular expression matches; `(?i)` at its beginning makes it blind to letter case.
+        #[schemars(with = "String", extend("format" = "regex"))]
+        Spanned<String>,
+    ),
 }
 
-#[derive(Deserialize, Default)]
+/// When the action of a rule is carried out.
+#[derive(Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Start")]
 struct StartFile {
+    /// Nothing is begun earlier than this before the event; at once without it.
+    #[schemars(with = "Option<DurationText>")]
     at_most: Option<Spanned<DurationText>>,
+    /// With less time than this left a drain is not begun any more, and the node only cordoned. Only with `action: drain`.
+    #[schemars(with = "Option<DurationText>")]
     at_least: Option<Spanned<DurationText>>,
+    /// Whether the node is cordoned at first sight, although the drain begins later. Only with `action: drain` and `atMost`.
+    #[schemars(with = "Option<bool>", extend("default" = false))]
     cordon_at_once: Option<Spanned<bool>>,
 }
 
-#[derive(Deserialize, Default)]
+/// How nodes are cordoned and drained.
+#[derive(Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Drain")]
 struct DrainFile {
+    /// A taint that is put on the node with the cordon, and taken away with it. None without it; `{}` is the usual one.
     taint: Option<TaintFile>,
+    /// Whether the node is taken out of load balancers with the cordon, by the label
+    /// `node.kubernetes.io/exclude-from-external-load-balancers`.
     #[serde(default)]
     exclude_from_load_balancers: bool,
+    /// Whether the cluster autoscaler is kept from removing the node meanwhile, by the annotation
+    /// `cluster-autoscaler.kubernetes.io/scale-down-disabled`.
     #[serde(default)]
     disable_scale_down: bool,
+    /// How many nodes of a pool are drained at once; as many as it takes without it. It does not hold up what ends the
+    /// machine (Preempt, Terminate).
+    #[schemars(with = "Option<u32>", extend("minimum" = 1))]
     nodes_at_once: Option<Spanned<u32>>,
+    /// Ways to drain a node, by names that rules use. A rule that names none uses `default`, which is there in any case.
     #[serde(default)]
     profiles: BTreeMap<String, ProfileFile>,
 }
 
-#[derive(Deserialize)]
+/// A taint.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Taint")]
 struct TaintFile {
+    /// Its key. One with another prefix than the usual one's may keep the cluster autoscaler from adding nodes to the pool.
+    #[schemars(with = "Option<String>", extend("default" = DEFAULT_TAINT_KEY))]
     key: Option<Spanned<String>>,
+    /// Its value.
+    #[schemars(with = "Option<String>", extend("default" = "", "maxLength" = 63))]
     value: Option<Spanned<String>>,
+    /// What it does to pods that do not tolerate it.
     #[serde(default)]
     effect: TaintEffect,
 }
 
-#[derive(Deserialize, Default)]
+/// What is done for the repair of nodes.
+#[derive(Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Repair")]
 struct RepairFile {
+    /// Whether neighbours start the event of a repair's own restart, on behalf of a machine that may be dead.
     #[serde(default)]
     approve_own_repairs: bool,
 }
 
-#[derive(Deserialize)]
+/// A way to drain a node.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Profile")]
 struct ProfileFile {
+    /// A limit on the drain, where the event leaves more time.
+    #[schemars(with = "Option<DurationText>")]
     timeout: Option<Spanned<DurationText>>,
+    /// How long before the deadline forced deletion begins, with `atDeadline: delete`; by default a fifth of the time, from
+    /// 1s to 5s. It is never more than half of the time.
+    #[schemars(with = "Option<DurationText>")]
     margin: Option<Spanned<DurationText>>,
-    at_deadline: Option<AtDeadline>,
-    bare: Option<Treatment>,
-    empty_dir: Option<Treatment>,
+    /// What becomes of pods that are still there at the deadline.
+    #[serde(default)]
+    at_deadline: AtDeadline,
+    /// What is done with pods that no controller brings back.
+    #[serde(default)]
+    bare: Treatment,
+    /// What is done with pods that have an `emptyDir` volume, whose content is lost.
+    #[serde(default)]
+    empty_dir: Treatment,
+    /// The pods that are evicted, by their labels; the others are not looked at. All pods without it.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<Selector>")]
     pods: Option<Spanned<Selector>>,
+    /// Pods that stay: each that has one of these labels or annotations with that value.
+    #[schemars(with = "Option<Skip>")]
     skip: Option<Spanned<Skip>>,
+    /// The order in which pods go, by priority: each phase takes those from its own priority up to the next one's. By
+    /// default everything else goes before what is critical for the system, which has 30s at the end.
+    #[schemars(with = "Option<Vec<PhaseFile>>", extend("minItems" = 1, "maxItems" = MOST_PHASES))]
     phases: Option<Spanned<Vec<PhaseFile>>>,
 }
 
-#[derive(Deserialize)]
+/// The pods from one priority up to the next phase's.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Phase")]
 struct PhaseFile {
+    /// The lowest priority of the phase; pods below the lowest phase belong to the lowest. Ascending from phase to phase.
+    #[schemars(with = "i32")]
     priority: Spanned<i32>,
+    /// The longest grace that a pod of the phase is given, and the time that is kept for the phase before the deadline.
+    #[schemars(with = "Option<DurationText>")]
     grace: Option<Spanned<DurationText>>,
 }
 
+/// A member that has a value if it is there: `selector:` with nothing behind it would mean all nodes.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 impl PolicyFile {
-    fn into_policy(self) -> Result<Policy, Mistake> {
-        let Self { api_version, kind, metadata: Metadata { name }, selector, priority, mode, events, drain, repair } =
-            self;
-        if api_version.value != API_VERSION {
-            return Err(Mistake::at(
-                &api_version,
-                format!("unknown apiVersion `{}`: write {API_VERSION}", api_version.value),
-            ));
-        }
-        if kind.value != KIND {
-            return Err(Mistake::at(&kind, format!("unknown kind `{}`: write {KIND}", kind.value)));
-        }
-        check_name("policy", &name)?;
-        let selector = into_selector(selector)?;
+    fn into_policy(self, mistakes: &mut Mistakes) -> Option<Policy> {
+        let Self {
+            api_version,
+            kind,
+            metadata: Metadata { name },
+            selector,
+            priority,
+            mode,
+            events,
+            drain,
+            repair,
+            notify,
+        } = self;
+        mistakes.take(check_head(&api_version, &kind, KIND));
+        mistakes.take(check_name("policy", &name));
+        let selector = mistakes.take(into_selector(selector));
         let DrainFile { taint, exclude_from_load_balancers, disable_scale_down, nodes_at_once, profiles } = drain;
-        let taint = taint.map(TaintFile::into_taint).transpose()?;
-        let marking = Marking { taint, exclude_from_load_balancers, disable_scale_down };
+        let taint = mistakes.take(taint.map(TaintFile::into_taint).transpose());
         if let Some(none) = nodes_at_once.as_ref().filter(|most| most.value == 0) {
-            return Err(Mistake::at(
-                none,
-                "with `nodesAtOnce: 0` no node would ever be drained: leave it out for no limit",
-            ));
+            let message = "with `nodesAtOnce: 0` no node would ever be drained: leave it out for no limit";
+            mistakes.take::<()>(Err(Mistake::at(none, message)));
         }
-        let profiles = into_profiles(profiles)?;
-        let mut names = BTreeSet::new();
-        let mut rules: Vec<Rule> = Vec::with_capacity(events.len());
-        for rule in events {
-            check_name("rule", &rule.name)?;
-            if !names.insert(rule.name.value.clone()) {
-                return Err(Mistake::at(&rule.name, format!("two rules are named `{}`: rename one", rule.name.value)));
-            }
-            let name = rule.name.clone();
-            let rule = rule.into_rule(&profiles)?;
-            if let Some(earlier) = rules.iter().find(|earlier| earlier.matches.covers(&rule.matches)) {
-                let earlier = &earlier.name;
-                let message =
-                    format!("this rule never applies, because `{earlier}` above takes all its events: move it up");
-                return Err(Mistake::at(&name, message));
-            }
-            rules.push(rule);
-        }
-        Ok(Policy {
+        let names: BTreeSet<String> = profiles.keys().cloned().chain([DEFAULT_PROFILE.to_owned()]).collect();
+        let profiles = into_profiles(profiles, mistakes);
+        let rules = into_rules(events, &names, mistakes);
+        let receivers = mistakes.take(receivers(notify));
+        Some(Policy {
             name: name.value,
-            selector: selector.unwrap_or_default(),
+            selector: selector?.unwrap_or_default(),
             priority,
             mode,
             rules,
             profiles,
-            marking,
+            marking: Marking { taint: taint?, exclude_from_load_balancers, disable_scale_down },
             nodes_at_once: nodes_at_once.map(|most| most.value),
             approve_own_repairs: repair.approve_own_repairs,
+            receivers: receivers?,
         })
     }
 }
 
+/// Checks what every file of ours begins with.
+pub(crate) fn check_head(api_version: &Spanned<String>, kind: &Spanned<String>, expected: &str) -> Result<(), Mistake> {
+    if api_version.value != API_VERSION {
+        let message = format!("unknown apiVersion `{}`: write {API_VERSION}", api_version.value);
+        return Err(Mistake::at(api_version, message));
+    }
+    if kind.value != expected {
+        return Err(Mistake::at(kind, format!("unknown kind `{}`: write {expected}", kind.value)));
+    }
+    Ok(())
+}
+
+fn into_rules(events: Vec<RuleFile>, profiles: &BTreeSet<String>, mistakes: &mut Mistakes) -> Vec<Rule> {
+    let mut names = BTreeSet::new();
+    let mut rules: Vec<Rule> = Vec::with_capacity(events.len());
+    for rule in events {
+        let name = rule.name.clone();
+        mistakes.take(check_name("rule", &name));
+        if !names.insert(name.value.clone()) {
+            let message = format!("two rules are named `{}`: rename one", name.value);
+            mistakes.take::<()>(Err(Mistake::at(&name, message)));
+        }
+        let Some(rule) = mistakes.take(rule.into_rule(profiles)) else { continue };
+        if let Some(earlier) = rules.iter().find(|earlier| earlier.matches.covers(&rule.matches)) {
+            let earlier = &earlier.name;
+            let message =
+                format!("this rule never applies, because `{earlier}` above takes all its events: move it up");
+            mistakes.take::<()>(Err(Mistake::at(&name, message)));
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
 impl RuleFile {
-    fn into_rule(self, profiles: &BTreeMap<String, Profile>) -> Result<Rule, Mistake> {
+    fn into_rule(self, profiles: &BTreeSet<String>) -> Result<Rule, Mistake> {
         let Self { name, matches, action, profile, start, approve } = self;
         if let Some(profile) = &profile {
             if action != Action::Drain {
@@ -216,8 +371,8 @@ impl RuleFile {
                     format!("a profile is for `action: drain`, but this rule says {action}"),
                 ));
             }
-            if !profiles.contains_key(&profile.value) {
-                let known: Vec<&str> = profiles.keys().map(String::as_str).collect();
+            if !profiles.contains(&profile.value) {
+                let known: Vec<&str> = profiles.iter().map(String::as_str).collect();
                 let message =
                     format!("no profile `{}` under drain.profiles: there are {}", profile.value, known.join(", "));
                 return Err(Mistake::at(profile, message));
@@ -365,15 +520,11 @@ impl TaintFile {
                 return Err(Mistake::at(key, message));
             }
             if !is_label_key(&key.value) {
-                return Err(Mistake::at(
-                    key,
-                    format!("`{}` is no key for a taint: write NAME or PREFIX/NAME", key.value),
-                ));
+                return Err(Mistake::at(key, format!("`{}` is no key for a taint: {LABEL_KEY}", key.value)));
             }
         }
         if let Some(value) = value.as_ref().filter(|value| !is_label_value(&value.value)) {
-            let message =
-                format!("`{}` is no value for a taint: use up to 63 of a-z, A-Z, 0-9, `-`, `_` and `.`", value.value);
+            let message = format!("`{}` is no value for a taint: {LABEL_VALUE}", value.value);
             return Err(Mistake::at(value, message));
         }
         let default = Taint::default();
@@ -383,23 +534,6 @@ impl TaintFile {
             effect,
         })
     }
-}
-
-/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>
-fn is_label_value(text: &str) -> bool {
-    let edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let bytes = text.as_bytes();
-    bytes.len() <= 63 && bytes.iter().all(|byte| allowed(*byte)) && edge(bytes.first()) && edge(bytes.last())
-}
-
-fn is_label_key(text: &str) -> bool {
-    let is_prefix = |prefix: &str| {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-        (1..=253).contains(&prefix.len()) && prefix.bytes().all(allowed)
-    };
-    let (prefix, name) = text.rsplit_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_prefix)
 }
 
 fn into_selector(selector: Option<Spanned<Selector>>) -> Result<Option<Selector>, Mistake> {
@@ -412,12 +546,12 @@ fn into_selector(selector: Option<Spanned<Selector>>) -> Result<Option<Selector>
     }
 }
 
-fn into_profiles(files: BTreeMap<String, ProfileFile>) -> Result<BTreeMap<String, Profile>, Mistake> {
+fn into_profiles(files: BTreeMap<String, ProfileFile>, mistakes: &mut Mistakes) -> BTreeMap<String, Profile> {
     let mut profiles = BTreeMap::from([(DEFAULT_PROFILE.to_owned(), Profile::default())]);
     for (name, profile) in files {
-        profiles.insert(name, profile.into_profile()?);
+        profiles.extend(mistakes.take(profile.into_profile()).map(|profile| (name, profile)));
     }
-    Ok(profiles)
+    profiles
 }
 
 impl ProfileFile {
@@ -449,9 +583,9 @@ impl ProfileFile {
         Ok(Profile {
             timeout: timeout.map(|timeout| timeout.value.0),
             margin: margin.map(|margin| margin.value.0),
-            at_deadline: at_deadline.unwrap_or(defaults.at_deadline),
-            bare: bare.unwrap_or(defaults.bare),
-            empty_dir: empty_dir.unwrap_or(defaults.empty_dir),
+            at_deadline,
+            bare,
+            empty_dir,
             pods: into_selector(pods)?,
             skip: into_skip(skip)?,
             phases,
@@ -464,6 +598,9 @@ fn into_skip(skip: Option<Spanned<Skip>>) -> Result<Skip, Mistake> {
     let Skip { labels, annotations } = &skip.value;
     if labels.is_empty() && annotations.is_empty() {
         return Err(Mistake::at(&skip, "`skip` needs `labels`, `annotations` or both, each with keys and values"));
+    }
+    if let Some(message) = fault_of_labels(labels.keys().chain(annotations.keys()), labels.values()) {
+        return Err(Mistake::at(&skip, message));
     }
     if let Some((key, _)) = annotations.iter().find(|(_, value)| value.len() > LONGEST_ANNOTATION) {
         let message = format!("annotation `{key}` can be told by values of up to {LONGEST_ANNOTATION} characters only");
@@ -494,127 +631,17 @@ fn into_phases(phases: Spanned<Vec<PhaseFile>>) -> Result<Vec<Phase>, Mistake> {
     Ok(checked)
 }
 
-fn check_name(of: &str, name: &Spanned<String>) -> Result<(), Mistake> {
+/// Checks the name of something that operators name.
+pub(crate) fn check_name(of: &str, name: &Spanned<String>) -> Result<(), Mistake> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    let fits = !name.value.is_empty() && name.value.len() <= 63 && name.value.bytes().all(allowed);
-    if fits {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.value.as_bytes();
+    if bytes.len() <= 63 && bytes.iter().all(|byte| allowed(*byte)) && edge(bytes.first()) && edge(bytes.last()) {
         return Ok(());
     }
-    Err(Mistake::at(name, format!("`{}` is no name for a {of}: use up to 63 of a-z, 0-9, `-` and `.`", name.value)))
+    let message = format!(
+        "`{}` is no name for a {of}: use up to 63 of a-z, 0-9, `-` and `.`, and begin and end with one of the former",
+        name.value
+    );
+    Err(Mistake::at(name, message))
 }
-
-/// One value, or a list of them.
-struct OneOrMore<T>(Vec<T>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMoreVisitor<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMoreVisitor<T> {
-            type Value = OneOrMore<T>;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("a word or a list of words")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Self::Value, E> {
-                T::deserialize(serde::de::value::StrDeserializer::new(word)).map(|one| OneOrMore(vec![one]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
-                let mut all = Vec::new();
-                while let Some(one) = sequence.next_element()? {
-                    all.push(one);
-                }
-                if all.is_empty() {
-                    return Err(A::Error::custom(
-                        "an empty list matches nothing: leave the member out to match everything",
-                    ));
-                }
-                Ok(OneOrMore(all))
-            }
-        }
-
-        deserializer.deserialize_any(OneOrMoreVisitor(PhantomData))
-    }
-}
-
-/// One word for every source, or one for each.
-struct ApproveFile {
-    platform: Approve,
-    user: Approve,
-}
-
-impl<'de> Deserialize<'de> for ApproveFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct BySource {
-            #[serde(default, rename = "Platform")]
-            platform: Approve,
-            #[serde(default, rename = "User")]
-            user: Approve,
-        }
-
-        struct ApproveVisitor;
-
-        impl<'de> Visitor<'de> for ApproveVisitor {
-            type Value = ApproveFile;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("never, whenDrained, immediately, or one of them for each of Platform and User")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Self::Value, E> {
-                let approve = Approve::deserialize(serde::de::value::StrDeserializer::new(word))?;
-                Ok(ApproveFile { platform: approve, user: approve })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let BySource { platform, user } =
-                    BySource::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-                Ok(ApproveFile { platform, user })
-            }
-        }
-
-        deserializer.deserialize_any(ApproveVisitor)
-    }
-}
-
-impl<'de> Deserialize<'de> for TypeMatch {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let word = String::deserialize(deserializer)?;
-        if word == "Unknown" {
-            return Ok(Self::Unknown);
-        }
-        match EventType::from_word(&word) {
-            EventType::Other(word) => {
-                Err(D::Error::custom(format!("unknown type `{word}`: use {} or Unknown", EventType::KNOWN.join(", "))))
-            }
-            known => Ok(Self::Is(known)),
-        }
-    }
-}
-
-/// A word that must be one of those known: in a policy, unlike in Azure's document, any other is a mistake.
-macro_rules! strict_word {
-    ($name:ident($word:ident), $what:literal) => {
-        struct $name($word);
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                match $word::from_word(&String::deserialize(deserializer)?) {
-                    $word::Other(word) => Err(D::Error::custom(format!(
-                        concat!("unknown ", $what, " `{}`: use {}"),
-                        word,
-                        $word::KNOWN.join(" or ")
-                    ))),
-                    known => Ok(Self(known)),
-                }
-            }
-        }
-    };
-}
-
-strict_word!(EventSourceWord(EventSource), "source");
-strict_word!(EventStatusWord(EventStatus), "status");

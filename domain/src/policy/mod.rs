@@ -9,20 +9,28 @@ mod approve;
 pub(crate) mod duration_text;
 mod event_match;
 pub mod file;
+pub mod receiver;
+mod schema;
 mod selector;
+pub(crate) mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::marks::Marking;
+use crate::notification::Topic;
 use crate::scheduled_event::{EventType, ScheduledEvent};
 use crate::time::Now;
 use crate::yaml::FileError;
 pub use approve::{Approve, ApproveBySource};
 pub use event_match::{Bounds, DescriptionMatch, Match, TypeMatch};
+use receiver::Receiver;
+pub(crate) use schema::of as schema_of;
+pub use schema::{SCHEMA_ID, schema};
 pub use selector::{Operator, Requirement, Selector};
 
 /// The profile that a rule uses when it names none. It always exists.
@@ -39,7 +47,7 @@ pub const POLICY_ANNOTATION: &str = "remediator.dev/policy";
 pub const BUILT_IN: &str = include_str!("../../../policies/default.yaml");
 
 /// How much is done to the node, from nothing to most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     /// Nothing.
@@ -68,7 +76,7 @@ impl fmt::Display for Action {
 }
 
 /// Whether a policy acts, or only says what it would do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Mode {
     /// It acts.
@@ -79,7 +87,7 @@ pub enum Mode {
 }
 
 /// What happens at the deadline to the pods that are still there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum AtDeadline {
     /// They are left where they are and named.
@@ -90,7 +98,7 @@ pub enum AtDeadline {
 }
 
 /// What is done with a kind of pod that an eviction destroys for good.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Treatment {
     /// It is evicted like any other.
@@ -142,13 +150,14 @@ pub struct Profile {
 }
 
 /// Labels and annotations, any one of which, with its value, keeps a pod out of the drain.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(extend("minProperties" = 1))]
 pub struct Skip {
-    /// Labels.
+    /// Labels and their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations and their values, of up to 63 characters.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -234,6 +243,8 @@ pub struct Policy {
     pub marking: Marking,
     /// How many nodes of a pool are drained at once, unless their machines are about to end (Preempt, Terminate).
     pub nodes_at_once: Option<u32>,
+    /// Who is told outside the cluster.
+    pub receivers: Vec<Receiver>,
     /// Whether the restart that a repair asked for is started early on behalf of the machine, which may be dead.
     pub approve_own_repairs: bool,
 }
@@ -276,10 +287,8 @@ impl Ruling {
 /// What a set of policies says about one event on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// No policy selects the node.
-    NoPolicy,
-    /// The node names a policy that there is not; nobody guesses which was meant.
-    UnknownPolicy(String),
+    /// No policy is for the node.
+    NoPolicy(NoPolicy),
     /// The named policy has no rule for the event.
     NoRule(String),
     /// A rule applies, but its policy only observes: this is what it would do.
@@ -293,7 +302,7 @@ impl Judgement {
     pub fn action(&self) -> Action {
         match self {
             Self::Ruled(ruling) => ruling.action,
-            Self::NoPolicy | Self::UnknownPolicy(_) | Self::NoRule(_) | Self::Observed(_) => Action::None,
+            Self::NoPolicy(_) | Self::NoRule(_) | Self::Observed(_) => Action::None,
         }
     }
 }
@@ -301,10 +310,7 @@ impl Judgement {
 impl fmt::Display for Judgement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoPolicy => out.write_str("no policy selects this node"),
-            Self::UnknownPolicy(name) => {
-                write!(out, "annotation {POLICY_ANNOTATION} names policy {name}, which is not loaded")
-            }
+            Self::NoPolicy(why) => why.fmt(out),
             Self::NoRule(policy) => write!(out, "policy {policy} has no rule for it"),
             Self::Observed(Ruling { policy, rule, action, .. }) => {
                 write!(out, "rule {policy}/{rule} would say {action}, but the policy only observes")
@@ -355,6 +361,11 @@ impl Policy {
         EventType::KNOWN.iter().filter(named).copied().collect()
     }
 
+    /// What is told outside the cluster.
+    pub fn topics(&self) -> BTreeSet<Topic> {
+        self.receivers.iter().flat_map(|receiver| &receiver.on).copied().collect()
+    }
+
     /// What is valid but probably not meant, in words.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -370,9 +381,29 @@ impl Policy {
         if !unused.is_empty() {
             warnings.push(format!("no rule uses the drain profile {}", unused.join(", ")));
         }
+        let hasty = |rule: &&Rule| {
+            rule.action == Action::Drain && [rule.approve.platform, rule.approve.user].contains(&Approve::Immediately)
+        };
+        warnings.extend(self.rules.iter().filter(hasty).map(|rule| {
+            format!(
+                "rule {} drains, but has the event started at once: the drain may not be done by then; write whenDrained",
+                rule.name
+            )
+        }));
         warnings.extend(self.marking.taint.as_ref().and_then(crate::marks::Taint::warning));
         warnings
     }
+}
+
+/// Why no policy is for a node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPolicy {
+    /// None selects it.
+    #[error("no policy selects this node")]
+    Unselected,
+    /// It names a policy that there is not; nobody guesses which was meant.
+    #[error("annotation {POLICY_ANNOTATION} names policy {0}, which is not loaded")]
+    Unknown(String),
 }
 
 /// The policies that were loaded together; at most one of them applies to a node.
@@ -425,17 +456,25 @@ impl PolicySet {
         &self.0
     }
 
+    /// The same policies, by which nobody outside the cluster is told anything.
+    #[must_use]
+    pub fn without_receivers(mut self) -> Self {
+        for policy in &mut self.0 {
+            policy.receivers.clear();
+        }
+        self
+    }
+
     /// The policy of this name.
     pub fn named(&self, name: &str) -> Option<&Policy> {
         self.0.iter().find(|policy| policy.name == name)
     }
 
-    /// The policy for a node with these labels, unless its annotation [`POLICY_ANNOTATION`] names another; the error is the
-    /// judgement about each of its events.
-    pub fn for_node(&self, node: NodeTraits<'_>) -> Result<&Policy, Judgement> {
+    /// The policy for a node with these labels, unless its annotation [`POLICY_ANNOTATION`] names another.
+    pub fn for_node(&self, node: NodeTraits<'_>) -> Result<&Policy, NoPolicy> {
         match node.policy {
-            Some(name) => self.named(name).ok_or_else(|| Judgement::UnknownPolicy(name.to_owned())),
-            None => self.0.iter().find(|policy| policy.selector.matches(node.labels)).ok_or(Judgement::NoPolicy),
+            Some(name) => self.named(name).ok_or_else(|| NoPolicy::Unknown(name.to_owned())),
+            None => self.0.iter().find(|policy| policy.selector.matches(node.labels)).ok_or(NoPolicy::Unselected),
         }
     }
 
@@ -443,7 +482,7 @@ impl PolicySet {
     pub fn judge(&self, node: NodeTraits<'_>, event: &ScheduledEvent, now: Now) -> Judgement {
         match self.for_node(node) {
             Ok(policy) => policy.judge(event, now),
-            Err(judgement) => judgement,
+            Err(why) => Judgement::NoPolicy(why),
         }
     }
 }

@@ -2,11 +2,13 @@
 //! (<https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors>).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A label selector; empty, it selects everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Selector {
     /// Labels that must be there with exactly these values.
@@ -18,7 +20,7 @@ pub struct Selector {
 }
 
 /// A condition on one label.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
     /// The label's key.
@@ -31,7 +33,7 @@ pub struct Requirement {
 }
 
 /// What must hold of a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Operator {
     /// It is there, with one of the values.
     In,
@@ -41,6 +43,23 @@ pub enum Operator {
     Exists,
     /// It is not there.
     DoesNotExist,
+}
+
+/// As kubectl takes it: `a=b,c in (d, e),!f`.
+impl fmt::Display for Selector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels = self.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let expressions = self.match_expressions.iter().map(|Requirement { key, operator, values }| {
+            let values = values.join(", ");
+            match operator {
+                Operator::In => format!("{key} in ({values})"),
+                Operator::NotIn => format!("{key} notin ({values})"),
+                Operator::Exists => key.clone(),
+                Operator::DoesNotExist => format!("!{key}"),
+            }
+        });
+        out.write_str(&labels.chain(expressions).collect::<Vec<_>>().join(","))
+    }
 }
 
 impl Selector {
@@ -82,6 +101,13 @@ impl Selector {
 
     /// The first condition that Kubernetes would refuse, in words.
     pub(crate) fn fault(&self) -> Option<String> {
+        let keys = self.match_labels.keys().chain(self.match_expressions.iter().map(|requirement| &requirement.key));
+        let values = self.match_labels.values();
+        let values = values.chain(self.match_expressions.iter().flat_map(|requirement| &requirement.values));
+        fault_of_labels(keys, values).or_else(|| self.fault_of_operators())
+    }
+
+    fn fault_of_operators(&self) -> Option<String> {
         self.match_expressions.iter().find_map(|requirement| {
             let wants_values = matches!(requirement.operator, Operator::In | Operator::NotIn);
             match (wants_values, requirement.values.is_empty()) {
@@ -91,6 +117,42 @@ impl Selector {
             }
         })
     }
+}
+
+/// The first key or value that no label can have, in words.
+pub(super) fn fault_of_labels<'a>(
+    mut keys: impl Iterator<Item = &'a String>,
+    mut values: impl Iterator<Item = &'a String>,
+) -> Option<String> {
+    let key = keys.find(|key| !is_label_key(key)).map(|key| format!("`{key}` is no key of a label: {LABEL_KEY}"));
+    key.or_else(|| {
+        let value = values.find(|value| !is_label_value(value))?;
+        Some(format!("`{value}` is no value of a label: {LABEL_VALUE}"))
+    })
+}
+
+/// How the key of a label or taint is written.
+pub(super) const LABEL_KEY: &str = "write NAME or PREFIX/NAME";
+
+/// How the value of a label or taint is written.
+pub(super) const LABEL_VALUE: &str = "use up to 63 of a-z, A-Z, 0-9, `-`, `_` and `.`";
+
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>
+pub(super) fn is_label_value(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let bytes = text.as_bytes();
+    bytes.len() <= 63 && bytes.iter().all(|byte| allowed(*byte)) && edge(bytes.first()) && edge(bytes.last())
+}
+
+/// The same page says how keys are written.
+pub(super) fn is_label_key(text: &str) -> bool {
+    let is_prefix = |prefix: &str| {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+        (1..=253).contains(&prefix.len()) && prefix.bytes().all(allowed)
+    };
+    let (prefix, name) = text.rsplit_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_prefix)
 }
 
 impl Requirement {

@@ -1,6 +1,10 @@
 use super::*;
 use crate::scheduled_event::decode;
 
+mod documents;
+mod shipped;
+mod words;
+
 fn event(event_type: &str, members: &str) -> ScheduledEvent {
     let body = format!(r#"{{"Events":[{{"EventId":"e1","EventType":"{event_type}","Resources":["vm"]{members}}}]}}"#);
     decode(body.as_bytes()).unwrap().events.remove(0)
@@ -42,40 +46,6 @@ fn the_built_in_policy_drains_for_everything_but_a_freeze() {
         };
         assert_eq!(ruling.start.at_most, Some(Duration::from_secs(30 * 60)));
         assert_eq!(ruling.profile.unwrap().at_deadline, at_deadline);
-    }
-}
-
-#[test]
-fn every_shipped_policy_is_valid_and_has_a_rule_for_every_type() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies");
-    let mut count = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "yaml") {
-            continue;
-        }
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        let policy = file::parse(&name, &std::fs::read_to_string(&path).unwrap()).unwrap();
-        assert_eq!(policy.name, name, "a policy is named as its file");
-        assert!(policy.types_without_rule().is_empty(), "{name}");
-        assert!(policy.warnings().is_empty(), "{name}: {:?}", policy.warnings());
-        count += 1;
-    }
-    assert!(count >= 4, "only {count} policies found in {folder}");
-}
-
-#[test]
-fn the_aks_policy_does_what_aks_does() {
-    let text = include_str!("../../../policies/aks.yaml");
-    let policy = file::parse("aks.yaml", text).unwrap();
-    for (event_type, action) in [
-        ("Freeze", Action::None),
-        ("Reboot", Action::None),
-        ("Redeploy", Action::Drain),
-        ("Preempt", Action::Drain),
-        ("Terminate", Action::None),
-    ] {
-        assert_eq!(policy.judge(&event(event_type, ""), now()).action(), action, "{event_type}");
     }
 }
 
@@ -240,6 +210,66 @@ fn two_policies_that_could_select_one_node_need_different_priorities() {
     assert!(pair("{matchLabels: {x: '1'}}", "{matchLabels: {y: '1'}}").is_err());
     let twins = PolicySet::new(vec![selecting("a", 0, "{}"), selecting("a", 1, "{}")]);
     assert_eq!(twins, Err(PolicySetError::SameName("a".into())));
+}
+
+#[test]
+fn a_node_that_names_a_policy_has_that_one_whatever_the_selectors_say() {
+    let set = PolicySet::new(vec![selecting("rest", 0, "{}"), selecting("spot", 10, "{matchLabels: {spot: 'true'}}")]);
+    let set = set.unwrap();
+    let (none, labels) = (BTreeMap::new(), BTreeMap::from([("spot".to_owned(), "true".to_owned())]));
+    let of = |labels, policy| set.for_node(NodeTraits { labels, policy }).map(|policy| policy.name.clone());
+    assert_eq!(of(&labels, None).as_deref(), Ok("spot"));
+    assert_eq!(of(&labels, Some("rest")).as_deref(), Ok("rest"));
+    assert_eq!(of(&none, Some("spot")).as_deref(), Ok("spot"));
+    let unknown = of(&labels, Some("sport")).unwrap_err();
+    assert_eq!(unknown, NoPolicy::Unknown("sport".into()));
+    assert_eq!(Judgement::NoPolicy(unknown.clone()).action(), Action::None);
+    assert_eq!(unknown.to_string(), "annotation remediator.dev/policy names policy sport, which is not loaded");
+}
+
+#[test]
+fn every_mistake_of_a_file_is_told_in_the_order_of_the_file() {
+    let text = format!(
+        "{HEAD}drain:
+  nodesAtOnce: 0
+  profiles: {{slow: {{timeout: 0s}}}}
+events:
+  - {{name: A, action: drain}}
+  - {{name: b, action: none, start: {{atMost: 1m}}}}
+  - {{name: b, action: drain, profile: slow}}
+"
+    );
+    let mistakes = file::parse_all("p.yaml", &text).unwrap_err();
+    let places: Vec<(u64, u64)> = mistakes.iter().map(|mistake| (mistake.line, mistake.column)).collect();
+    // The profile `slow` is known, although it is wrong, and the third rule is no less covered by the first.
+    assert_eq!(places, [(5, 16), (6, 30), (8, 12), (9, 45), (10, 12), (10, 12)], "{mistakes:#?}");
+    assert_eq!(file::parse("p.yaml", &text).unwrap_err(), mistakes[0]);
+}
+
+#[test]
+fn what_is_valid_but_probably_not_meant_is_warned_of() {
+    let all = "{name: all, action: drain}";
+    for (text, expected) in [
+        ("events: [{name: a, match: {type: Freeze}, action: none}]", "no rule is about Reboot, Redeploy"),
+        ("events: [{name: all, action: none}]\ndrain: {profiles: {fast: {}}}", "no rule uses the drain profile fast"),
+        (
+            "events: [{name: all, action: drain, approve: immediately}]",
+            "rule all drains, but has the event started at once",
+        ),
+        (
+            "events: [{name: all, action: drain, approve: {User: immediately}}]",
+            "rule all drains, but has the event started at once",
+        ),
+        (&format!("events: [{all}]\ndrain: {{taint: {{key: example.com/maintenance}}}}"), "may then add none"),
+        (
+            &format!("events: [{all}]\ndrain: {{taint: {{key: remediator.kubernetes.azure.com/unschedulable}}}}"),
+            "that of AKS's own auto-drain",
+        ),
+    ] {
+        let warnings = policy(&format!("{text}\n")).warnings();
+        assert!(matches!(warnings.as_slice(), [only] if only.contains(expected)), "{text}: {warnings:?}");
+    }
+    assert_eq!(policy(&format!("events: [{all}]\ndrain: {{taint: {{}}}}\n")).warnings(), Vec::<String>::new());
 }
 
 #[test]

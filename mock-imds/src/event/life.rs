@@ -141,7 +141,7 @@ pub struct EventChange {
 
 impl EventChange {
     /// What is contradictory in it, if anything.
-    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+    pub fn contradiction(&self) -> Option<&'static str> {
         if self.not_before.is_some() && self.notice.is_some() {
             return Some("`notBefore` and `notice` say the same thing; give one of them");
         }

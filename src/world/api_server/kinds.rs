@@ -186,6 +186,16 @@ pub fn built_in() -> Vec<Kind> {
             without,
             true,
         ),
+        row("rbac.authorization.k8s.io", "v1", ["roles", "role", "Role"], &[], true, without, false),
+        row(
+            "rbac.authorization.k8s.io",
+            "v1",
+            ["rolebindings", "rolebinding", "RoleBinding"],
+            &[],
+            true,
+            without,
+            false,
+        ),
         row(
             "rbac.authorization.k8s.io",
             "v1",

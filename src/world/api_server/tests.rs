@@ -238,11 +238,12 @@ async fn a_server_that_is_dropped_breaks_its_connections() {
     create_node(&server, "a");
     let socket = server.serve_on_loopback(0).await.unwrap();
     let url = format!("{}/api/v1/nodes?watch=true&timeoutSeconds=5", socket.url());
-    let mut watch = reqwest::get(&url).await.unwrap();
+    let client = crate::http_client::builder().build().unwrap();
+    let mut watch = client.get(&url).send().await.unwrap();
     assert!(watch.chunk().await.unwrap().is_some(), "the watch tells of the node");
     drop(socket);
     assert!(watch.chunk().await.is_err(), "the watch breaks off");
-    assert!(reqwest::get(&url).await.is_err(), "nobody listens");
+    assert!(client.get(&url).send().await.is_err(), "nobody listens");
 }
 
 #[tokio::test(start_paused = true)]

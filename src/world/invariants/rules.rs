@@ -45,9 +45,7 @@ impl Rule {
         let rulings = [EventStatus::Scheduled, EventStatus::Started].map(|status| {
             match policies.judge(traits, &scheduled(&event, status), now) {
                 Judgement::Ruled(ruling) => Some(ruling),
-                Judgement::NoPolicy | Judgement::UnknownPolicy(_) | Judgement::NoRule(_) | Judgement::Observed(_) => {
-                    None
-                }
+                Judgement::NoPolicy(_) | Judgement::NoRule(_) | Judgement::Observed(_) => None,
             }
         });
         let action = rulings.iter().flatten().map(|ruling| ruling.action).max().unwrap_or(Action::None);

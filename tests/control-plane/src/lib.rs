@@ -4,12 +4,14 @@
 //!   once from Go modules or taken from `KUBEBUILDER_ASSETS`. None of them outlives the process that started it.
 //! - [`Kubelet`]: a fake kubelet. It registers a node, keeps it alive and plays the life of its pods.
 //! - [`FaultProxy`]: stands between one client and the API server, records every request and spoils those it is told to.
-//! - [`Namespace`], [`Workload`], [`DisruptionBudget`]: what a test makes in the cluster, kept apart from other tests.
+//! - [`Namespace`], [`Workload`], [`DisruptionBudget`], [`AdmissionPolicy`]: what a test makes in the cluster, kept apart
+//!   from other tests.
 //! - [`harness`]: runs such tests, or says why it cannot.
 //!
 //! All but [`ControlPlane`] need no more than a [`kube::Client`] or an [`ApiServer`]: they work as well with an API
 //! server in memory.
 
+mod admission;
 mod api_server;
 mod binaries;
 mod clock;
@@ -25,6 +27,7 @@ mod random;
 mod side;
 mod workload;
 
+pub use admission::{AdmissionPolicy, Denial};
 pub use api_server::ApiServer;
 pub use binaries::{Binaries, Unavailable, target_folder};
 pub use control_plane::{ControlPlane, Options, StartError, User};

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace as CoreNamespace, Node, Pod, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -141,6 +142,21 @@ impl Namespace {
         self.token(name, None).await
     }
 
+    /// Lets a service account of this namespace do, in this namespace only, what `rules` say.
+    pub async fn allow_here(&self, service_account: &str, rules: Vec<PolicyRule>) -> Result<(), NamespaceError> {
+        let metadata = ObjectMeta { name: Some(service_account.to_owned()), ..ObjectMeta::default() };
+        let role = Role { metadata: metadata.clone(), rules: Some(rules) };
+        self.api().create(&PostParams::default(), &role).await?;
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": service_account},
+            "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": self.name}],
+        }))
+        .map_err(kube::Error::SerdeError)?;
+        self.api().create(&PostParams::default(), &binding).await?;
+        Ok(())
+    }
+
     /// A new token for a service account. Bound to a pod that runs under the account it names the pod and its node, as
     /// one mounted into the pod does; unbound it names only the account.
     pub async fn token(&self, service_account: &str, bound_to: Option<&Pod>) -> Result<String, NamespaceError> {
@@ -157,7 +173,7 @@ impl Namespace {
         answer.status.map(|status| status.token).ok_or(NamespaceError::NoToken)
     }
 
-    /// Deletes the namespace with its nodes and roles. Its pods go at once, whatever their grace; the namespace itself
+    /// Deletes the namespace with its nodes, roles and admission policies. Its pods go at once, whatever their grace; the namespace itself
     /// goes when the controller manager has emptied it, which is not waited for.
     pub async fn delete(&self) -> Result<(), kube::Error> {
         let delete = DeleteParams::default();
@@ -166,9 +182,22 @@ impl Namespace {
         Api::<Node>::all(self.client.clone()).delete_collection(&delete, &ours).await?;
         Api::<ClusterRoleBinding>::all(self.client.clone()).delete_collection(&delete, &ours).await?;
         Api::<ClusterRole>::all(self.client.clone()).delete_collection(&delete, &ours).await?;
+        let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(self.client.clone());
+        if_served(bindings.delete_collection(&delete, &ours).await)?;
+        let policies = Api::<ValidatingAdmissionPolicy>::all(self.client.clone());
+        if_served(policies.delete_collection(&delete, &ours).await)?;
         // After the namespace, so that no controller can replace them.
         self.api::<Pod>().delete_collection(&delete.grace_period(0), &ListParams::default()).await?;
         Ok(())
+    }
+}
+
+/// Not every API server knows of every kind; what it does not know there is nothing of.
+fn if_served<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        // Not `is_not_found`: where the kind is missing the body says nothing.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        result => result.map(drop),
     }
 }
 

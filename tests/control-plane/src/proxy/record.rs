@@ -58,7 +58,8 @@ impl RecordedRequest {
         self.query.split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1"))
     }
 
-    pub(super) fn line(&self) -> RequestLine<'_> {
+    /// What a [`super::RequestMatcher`] looks at.
+    pub fn line(&self) -> RequestLine<'_> {
         RequestLine { method: &self.method, path: &self.path, query: &self.query }
     }
 }
