@@ -365,7 +365,7 @@ impl Call {
         let profile = ruling.profile.clone().unwrap_or_default();
         // The record knows whole seconds only.
         let left = now.until(plus(deadline, Duration::from_secs(1)));
-        let too_late = ruling.start.at_least.is_some_and(|least| left < least);
+        let too_late = ruling.start.is_too_late(left);
         // A timeout counts from when the event joined the drain; a beginning that lies ahead was written before the clock was
         // set back.
         let began = Some(started_at).filter(|began| *began <= now.wall);
@@ -471,17 +471,16 @@ impl<'a> Planner<'a> {
             let judgement = policies.judge(node.traits(), event, self.now);
             // What the record tells of has been told.
             let known = self.persisted.as_ref().and_then(|record| record.event(&event.id));
-            if known.is_none_or(|known| known.status != event.status) {
-                let told = sighting(event, &judgement, self.now);
-                self.announcements.push(told);
-            }
+            let is_news = known.is_none_or(|known| known.status != event.status);
+            let told = is_news.then(|| sighting(event, &judgement, self.now));
+            self.announcements.extend(told.clone());
             let position = self.next.events.iter().position(|recorded| recorded.id == event.id);
             let wanted = judgement.action() > Action::None;
             if position.is_none() && !wanted {
                 continue;
             }
-            if known.is_none_or(|known| known.status != event.status) {
-                self.leave_untold(&sighting(event, &judgement, self.now));
+            if let Some(told) = &told {
+                self.leave_untold(told);
             }
             let mut recorded = match position {
                 Some(position) => self.next.events[position].clone(),
@@ -556,7 +555,7 @@ impl<'a> Planner<'a> {
         let not_before = recorded.not_before.filter(|at| *at > wall || recorded.ruling.is_some());
         let deadline = deadline_of(not_before, recorded.without_notice_since);
         let left = self.now.until(deadline.unwrap_or_else(|| plus(wall, WITHOUT_NOTICE)));
-        let too_late = ruling.start.at_least.is_some_and(|least| left < least);
+        let too_late = ruling.start.is_too_late(left);
         if ruling.action == Action::Drain && (too_early || too_late) { ruling.cordoning() } else { ruling }
     }
 

@@ -31,9 +31,8 @@ impl Outlook {
         let ahead = event.notice(now.wall);
         let impact = deadline_of(ahead, ahead.is_none().then_some(now.wall)).unwrap_or(now.wall);
         let left = Now { wall: starts, ..now }.until(impact);
-        let too_late = ruling.start.at_least.is_some_and(|least| left < least);
         let outlook = Self { action: ruling.action, cordons, starts, deadline: None, deletes_from: None };
-        if ruling.action != Action::Drain || too_late {
+        if ruling.action != Action::Drain || ruling.start.is_too_late(left) {
             return Self { action: ruling.action.min(Action::Cordon), ..outlook };
         }
         let profile = ruling.profile.clone().unwrap_or_default();

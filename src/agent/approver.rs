@@ -50,6 +50,10 @@ enum Looked {
     Waits(String),
 }
 
+fn another_is_at_it() -> Looked {
+    Looked::Waits("another node is about to tell Azure".into())
+}
+
 impl Approver {
     pub(super) async fn run(self) {
         let mut observations = Observations::default();
@@ -104,13 +108,13 @@ impl Approver {
         let now = self.clock.now().monotonic;
         let held = match claim(lease.as_ref(), &self.node, observations, now) {
             ClaimStep::Done => return Ok(Looked::Approved("by-another")),
-            ClaimStep::Wait => return Ok(Looked::Waits("another node is about to tell Azure".into())),
+            ClaimStep::Wait => return Ok(another_is_at_it()),
             // Azure is told by whoever holds the claim from now on, for as long as it lasts.
             ClaimStep::Create | ClaimStep::TakeOver | ClaimStep::Post => {
                 match self.write(&name, lease.as_ref(), false).await {
                     Ok(held) => held,
                     Err(error) if error.is_conflict() => {
-                        return Ok(Looked::Waits("another node is about to tell Azure".into()));
+                        return Ok(another_is_at_it());
                     }
                     Err(error) => return Err(error),
                 }

@@ -193,8 +193,9 @@ impl OwnNode {
         }
     }
 
-    /// A write of the node's conditions has been answered with the node as it is.
-    pub(super) fn take_written(&mut self, node: ReadNode) {
+    /// Takes up the node as somebody has told of it, unless more is known already: a watch may still tell of versions before
+    /// our own last write, and after one of unknown outcome only a new look tells what came of it.
+    pub(super) fn take_up(&mut self, node: ReadNode) {
         let known = self.node.as_ref().map(|node| node.view.resource_version.as_str());
         if known.is_some_and(|known| !is_older(&node.view.resource_version, known)) {
             self.know(node);
@@ -211,12 +212,7 @@ impl OwnNode {
         match news {
             Some(Ok(NodeNews::Changed(node))) => {
                 self.watching.succeeded();
-                // A watch may still tell of versions before our own last write, and after one of unknown outcome only
-                // a new look tells what came of it.
-                let known = self.node.as_ref().map(|node| node.view.resource_version.as_str());
-                if known.is_some_and(|known| !is_older(&node.view.resource_version, known)) {
-                    self.know(*node);
-                }
+                self.take_up(*node);
             }
             Some(Ok(NodeNews::Alive)) => self.watching.succeeded(),
             Some(Ok(NodeNews::Deleted)) => {

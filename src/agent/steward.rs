@@ -336,7 +336,7 @@ impl Steward {
         match written {
             Ok(node) => {
                 self.conditions.succeeded();
-                self.node.take_written(*node);
+                self.node.take_up(*node);
             }
             Err(error) => {
                 if self.conditions.is_first() {

@@ -1,22 +1,22 @@
 //! `remediator agent`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use domain::drain::pod::PodName;
 use domain::policy::Policy;
 use jiff::SignedDuration;
 
+use super::on_node::{OnNode, check_node_name};
 use super::stop_signal::stop_signal;
 use super::usage;
 use crate::agent::{Connections, Notifying, PolicySource, Settings};
-use crate::azure::imds::{Imds, LINK_LOCAL};
+use crate::azure::imds::Imds;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
@@ -36,19 +36,8 @@ const LONGEST_POLL_INTERVAL: Duration = Duration::from_secs(10);
       --policy policies/spot.yaml --dry-run\n      \
       on a desk: against a mock of the metadata service, deciding and telling only")]
 pub(super) struct Agent {
-    /// Address of the metadata service.
-    #[arg(long, env = "REMEDIATOR_IMDS", default_value = LINK_LOCAL, value_name = "URL")]
-    imds: String,
-    /// Name of the Node that this machine is; in a pod, from the downward API (spec.nodeName).
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
-    node: String,
-    /// A policy file, or a folder with policy files; may be given several times. Without it the built-in policy
-    /// applies.
-    #[arg(long, env = "REMEDIATOR_POLICY", value_name = "PATH", value_delimiter = ',')]
-    policy: Vec<PathBuf>,
-    /// How to reach the API server. Without it the pod's own service account is used.
-    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    on_node: OnNode,
     /// Where /livez, /readyz and /metrics are answered.
     #[arg(long, env = "REMEDIATOR_LISTEN", default_value = "0.0.0.0:9477", value_name = "ADDR")]
     listen: SocketAddr,
@@ -83,24 +72,10 @@ fn poll_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-/// A Node's name is a DNS subdomain
-/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names>).
-pub(super) fn check_node_name(name: &str) -> anyhow::Result<()> {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    let fits =
-        name.len() <= 253 && bytes.iter().all(|byte| allowed(*byte)) && edge(bytes.first()) && edge(bytes.last());
-    if fits {
-        return Ok(());
-    }
-    Err(anyhow!("--node `{name}` is no name of a Node: use the name that `kubectl get nodes` shows, in lower case"))
-}
-
 impl Agent {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { imds, node, policy, kubeconfig, listen, poll_interval, dry_run, pod_name, pod_namespace, namespace } =
-            self;
+        let Self { on_node, listen, poll_interval, dry_run, pod_name, pod_namespace, namespace } = self;
+        let OnNode { imds, node, policy, kubeconfig } = on_node;
         check_node_name(&node).map_err(usage)?;
         let policies = crate::policy_files::load(&policy).map_err(usage)?;
         for warning in policies.policies().iter().flat_map(Policy::warnings) {

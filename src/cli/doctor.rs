@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
-use super::agent::check_node_name;
+use super::on_node::{OnNode, check_node_name};
 use super::usage;
-use crate::azure::imds::{Imds, LINK_LOCAL};
+use crate::azure::imds::Imds;
 use crate::clock::Clock;
 use crate::cluster::{Cluster, ClusterError};
 use crate::doctor::{Check, Connections, News, Subject, Topic, Verdict, examine};
@@ -31,19 +31,8 @@ const PROXY_VARIABLES: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "
     does, which may take two minutes.\n\n\
     Exit codes: 0, nothing failed; 1, something did; 2, the command line or a file that it names is wrong.")]
 pub(super) struct Doctor {
-    /// Address of the metadata service.
-    #[arg(long, env = "REMEDIATOR_IMDS", default_value = LINK_LOCAL, value_name = "URL")]
-    imds: String,
-    /// Name of the Node that this machine is; in a pod, from the downward API (spec.nodeName).
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
-    node: String,
-    /// A policy file, or a folder with policy files; may be given several times. Without it the built-in policy
-    /// applies.
-    #[arg(long, env = "REMEDIATOR_POLICY", value_name = "PATH", value_delimiter = ',')]
-    policy: Vec<PathBuf>,
-    /// How to reach the API server. Without it the pod's own service account is used.
-    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    on_node: OnNode,
     /// Namespace of the Leases by which agents agree: that of their pods.
     #[arg(long, env = "REMEDIATOR_NAMESPACE", default_value = "default", value_name = "NAMESPACE")]
     namespace: String,
@@ -63,7 +52,8 @@ enum Output {
 
 impl Doctor {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { imds, node, policy, kubeconfig, namespace, host_root, output } = self;
+        let Self { on_node, namespace, host_root, output } = self;
+        let OnNode { imds, node, policy, kubeconfig } = on_node;
         check_node_name(&node).map_err(usage)?;
         let policies = policy_files::load(&policy).map_err(usage)?;
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

@@ -6,6 +6,7 @@ mod agent;
 #[cfg(feature = "world")]
 mod demo;
 mod doctor;
+mod on_node;
 mod policy;
 #[cfg(feature = "world")]
 mod simulate;

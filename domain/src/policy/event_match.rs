@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use regex_lite::Regex;
 
 use crate::scheduled_event::{EventSource, EventStatus, EventType, ScheduledEvent};
@@ -103,10 +102,6 @@ impl Eq for DescriptionMatch {}
 impl Match {
     /// Why the event does not match now, in words; `None` if it does.
     pub fn mismatch(&self, event: &ScheduledEvent, now: Now) -> Option<String> {
-        self.mismatch_at(event, now.wall)
-    }
-
-    pub(super) fn mismatch_at(&self, event: &ScheduledEvent, wall: Timestamp) -> Option<String> {
         if !self.types.is_empty() && !self.types.iter().any(|wanted| wanted.matches(&event.event_type)) {
             return Some(format!("type is {}", event.event_type));
         }
@@ -121,9 +116,7 @@ impl Match {
             Some(lasts) if !self.duration.hold(lasts) => return Some(format!("duration is {}", spoken(lasts))),
             _ => {}
         }
-        let ahead = event
-            .notice(wall)
-            .map_or(Duration::ZERO, |at| Duration::try_from(at.duration_since(wall)).unwrap_or_default());
+        let ahead = event.notice(now.wall).map(|at| now.until(at)).unwrap_or_default();
         if !self.notice.hold(ahead) {
             return Some(format!("notice is {}", spoken(ahead)));
         }

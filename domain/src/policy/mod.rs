@@ -224,6 +224,13 @@ pub struct Start {
     pub cordon_at_once: bool,
 }
 
+impl Start {
+    /// Whether a drain is not begun any more with so much time left.
+    pub fn is_too_late(self, left: Duration) -> bool {
+        self.at_least.is_some_and(|least| left < least)
+    }
+}
+
 /// A policy, complete and valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
