@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn what_another_version_has_written_beside_is_kept() {
-        let text = r#"{"version":1,"vm":"vm","claims":{"cordon":"ours","lock":"ours"},"events":[{"id":"e","type":"Reboot","source":"User","status":"Started","seenAt":"2026-04-11T22:00:00Z","asked":true}],"drain":{"startedAt":"2026-04-11T22:00:00Z","deadline":"2026-04-11T22:00:00Z","slot":"a"},"slot":7}"#;
+        let text = r#"{"version":1,"vm":"vm","claims":{"cordon":"ours","lock":"ours"},"events":[{"id":"e","type":"Reboot","source":"User","status":"Started","seenAt":"2026-04-11T22:00:00Z","asked":true}],"drain":{"startedAt":"2026-04-11T22:00:00Z","deadline":"2026-04-11T22:00:00Z","slot":"a"},"slot":7,"weight":2.1000000000000002e+27}"#;
         assert_eq!(Record::from_annotation(text).unwrap().to_annotation(), text);
     }
 
