@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use domain::policy::{Policy, PolicySet, file};
-use remediator::world::scenario::Scenario;
+use remediator::world::scenario::{Act, Scenario};
 use remediator::world::simulation::{Report, simulate};
 use remediator::world::timeline::{Timeline, Tone};
 
@@ -37,22 +38,30 @@ fn policies(names: &[&str]) -> PolicySet {
     PolicySet::new(names.iter().map(read).collect()).expect("they have no tie")
 }
 
+/// A policy that uses everything that policies can say.
+fn everything() -> PolicySet {
+    let text = include_str!("simulation/everything.yaml");
+    PolicySet::new(vec![file::parse("everything.yaml", text).expect("it is a policy")]).expect("one policy has no tie")
+}
+
 fn run(scenario: Scenario, policies: &PolicySet, seed: u64) -> Report {
     simulate(scenario, policies, seed, &Timeline::default()).expect("the world can be built")
 }
 
-/// Plays chaos with these seeds and tells which of them broke what.
-fn chaos(seeds: std::ops::Range<u64>, policies: &PolicySet) {
+/// Plays chaos with these seeds and tells which of them broke what; says how many events were started early.
+fn chaos(seeds: std::ops::Range<u64>, policies: &PolicySet) -> u64 {
     let mut broken = Vec::new();
-    let (mut drains, mut lives) = (0, 0);
+    let (mut drains, mut lives, mut approvals) = (0, 0, 0);
     for seed in seeds {
         let Report { verdict, .. } = run(read(&scenario_file("chaos.yaml")), policies, seed);
         drains += verdict.drains_begun;
         lives += verdict.agent_lives;
+        approvals += verdict.approvals;
         broken.extend(verdict.violations.iter().map(|what| format!("seed {seed}: {what}")));
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     assert!(drains > 50 && lives > 300, "there was too little chaos: {drains} drains, {lives} lives");
+    approvals
 }
 
 #[test]
@@ -73,6 +82,36 @@ fn what_must_hold_holds_in_chaos_for_seeds_from_50() {
 #[test]
 fn what_must_hold_holds_in_chaos_for_seeds_from_75() {
     chaos(75..100, &policies(&["aks.yaml", "spot.yaml"]));
+}
+
+#[test]
+fn what_must_hold_holds_in_chaos_by_a_policy_that_uses_everything_for_seeds_below_50() {
+    let approvals = chaos(0..50, &everything());
+    assert!(approvals > 25, "{approvals} events were started early");
+}
+
+#[test]
+fn what_must_hold_holds_in_chaos_by_a_policy_that_uses_everything_for_seeds_from_50() {
+    let approvals = chaos(50..100, &everything());
+    assert!(approvals > 25, "{approvals} events were started early");
+}
+
+#[test]
+fn a_clock_that_was_ahead_when_an_event_came_without_notice_gives_its_drain_no_more_time() {
+    let policy = "apiVersion: remediator.dev/v1alpha1\nkind: Policy\nmetadata: {name: p}\n\
+                  events: [{name: all, action: drain}]\n";
+    let policies = PolicySet::new(vec![file::parse("p.yaml", policy).expect("it is a policy")]).expect("it has no tie");
+    let scenario = "apiVersion: remediator.dev/v1alpha1\nkind: Scenario\nmetadata: {name: s}\nlasts: 12m\n\
+                    pools: [{name: np1, nodes: 1}]\n\
+                    workloads: [{name: stuck, kind: Deployment, disruptionBudget: {maxUnavailable: 0}}]\n\
+                    steps: [{at: 40s, event: {type: Freeze, vms: [np1_0], started: true, startedFor: 10m}}]\n";
+    let mut scenario = Scenario::parse("s.yaml", scenario).expect("it is a scenario");
+    let step = |at, act| (Duration::from_secs(at), act);
+    scenario.steps.push(step(20, Act::StepClock("np1-0".into(), Duration::from_secs(1), 3600)));
+    scenario.steps.push(step(60, Act::SetClockRight("np1-0".into())));
+    let verdict = run(scenario, &policies, 1).verdict;
+    assert_eq!(verdict.violations, Vec::<String>::new());
+    assert_eq!((verdict.drains_begun, verdict.drains_cut_short), (1, 1));
 }
 
 #[test]

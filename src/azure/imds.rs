@@ -125,6 +125,9 @@ pub struct Instance {
 pub struct Imds {
     transport: BoxCloneSyncService<Request, Response, BoxError>,
     base: String,
+    /// Parsed once: it is asked for every second.
+    events: Url,
+    instance: Url,
 }
 
 impl Imds {
@@ -150,10 +153,12 @@ impl Imds {
         let base = address.trim_end_matches('/').trim_end_matches("/metadata").to_owned();
         let parsed =
             Url::parse(&base).ok().filter(|url| url.scheme() == "http" && url.has_host() && url.query().is_none());
-        if parsed.is_none() {
-            return Err(ImdsError::Address(address.to_owned()));
-        }
-        Ok(Self { transport: BoxCloneSyncService::new(transport.map_err(Into::into)), base })
+        let address = || ImdsError::Address(address.to_owned());
+        parsed.ok_or_else(address)?;
+        let endpoint = |path: &str| Url::parse(&format!("{base}{path}")).map_err(|_| address());
+        let events = endpoint(&format!("/metadata/scheduledevents?api-version={EVENTS_VERSION}"))?;
+        let instance = endpoint(&format!("/metadata/instance?api-version={INSTANCE_VERSION}&format=json"))?;
+        Ok(Self { transport: BoxCloneSyncService::new(transport.map_err(Into::into)), base, events, instance })
     }
 
     /// Where the service is looked for.
@@ -179,8 +184,7 @@ impl Imds {
             #[serde(default)]
             resource_id: String,
         }
-        let path = format!("/metadata/instance?api-version={INSTANCE_VERSION}&format=json");
-        let (headers, body) = self.get(&path, limit).await?;
+        let (headers, body) = self.get(&self.instance, limit).await?;
         let Answer { compute } =
             serde_json::from_slice(&body).map_err(|error| ImdsError::Instance(error.to_string()))?;
         if compute.name.is_empty() {
@@ -192,31 +196,29 @@ impl Imds {
 
     /// The scheduled events of this machine and its neighbours.
     pub async fn scheduled_events(&self, limit: Duration) -> Result<Document, ImdsError> {
-        let path = format!("/metadata/scheduledevents?api-version={EVENTS_VERSION}");
-        let (_, body) = self.get(&path, limit).await?;
+        let (_, body) = self.get(&self.events, limit).await?;
         Ok(decode(&body)?)
     }
 
     /// Tells Azure that nothing waits for the event any more, so that it may start before its time, on all the machines
     /// that it concerns. Telling it again does no harm.
     pub async fn start(&self, event: &EventId, limit: Duration) -> Result<(), ImdsError> {
-        let path = format!("/metadata/scheduledevents?api-version={EVENTS_VERSION}");
         let body = json!({"StartRequests": [{"EventId": event.as_str()}]}).to_string();
-        self.ask(Method::POST, &path, Some(body), limit).await.map(drop)
+        self.ask(Method::POST, &self.events, Some(body), limit).await.map(drop)
     }
 
-    async fn get(&self, path_and_query: &str, limit: Duration) -> Result<(HeaderMap, Vec<u8>), ImdsError> {
-        self.ask(Method::GET, path_and_query, None, limit).await
+    async fn get(&self, url: &Url, limit: Duration) -> Result<(HeaderMap, Vec<u8>), ImdsError> {
+        self.ask(Method::GET, url, None, limit).await
     }
 
     async fn ask(
         &self,
         method: Method,
-        path_and_query: &str,
+        url: &Url,
         body: Option<String>,
         limit: Duration,
     ) -> Result<(HeaderMap, Vec<u8>), ImdsError> {
-        match tokio::time::timeout(limit, self.ask_unlimited(method, path_and_query, body)).await {
+        match tokio::time::timeout(limit, self.ask_unlimited(method, url, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(ImdsError::TimedOut(limit)),
         }
@@ -225,12 +227,10 @@ impl Imds {
     async fn ask_unlimited(
         &self,
         method: Method,
-        path_and_query: &str,
+        url: &Url,
         body: Option<String>,
     ) -> Result<(HeaderMap, Vec<u8>), ImdsError> {
-        let url = format!("{}{path_and_query}", self.base);
-        let url = Url::parse(&url).map_err(|_| ImdsError::Address(url))?;
-        let mut request = Request::new(method, url);
+        let mut request = Request::new(method, url.clone());
         if let Some(body) = body {
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             *request.body_mut() = Some(body.into());

@@ -102,7 +102,7 @@ impl Demo {
         say(&format!("\n{}", style.heading()));
         style.begins = stage.began;
         let style = printer.get_or_init(|| style);
-        let _agents = stage.start_agents(policies, |node| connect(&stage, node, clock));
+        let _agents = stage.start_agents(policies, |node| connect(&stage, node));
         let play = stage.play(RESTS_WITHIN);
         let stop = stop_signal().context("cannot listen to signals")?;
         tokio::pin!(play, stop);

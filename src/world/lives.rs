@@ -35,12 +35,14 @@ pub struct Agent {
     pub lines: Lines,
     /// How it reaches them.
     pub connect: Connect,
+    /// The clock of its machine, which may be wrong.
+    pub clock: Clock,
 }
 
 impl Agent {
-    /// Lives one life after the other, for ever.
+    /// Lives one life after the other, for ever; `clock` shows the right time.
     pub async fn live(self, server: ApiServer, checker: Checker, clock: Clock) {
-        let Self { node, policies, lines, connect } = self;
+        let Self { node, policies, lines, connect, clock: own_clock } = self;
         loop {
             lines.alive().await;
             lines.born();
@@ -49,7 +51,7 @@ impl Agent {
                 node: node.clone(),
                 // Nobody is outside this world.
                 policies: PolicySource::Fixed(policies.clone().without_receivers()),
-                namespace: "kube-system".into(),
+                namespace: NAMESPACE.into(),
                 // There are no roles in the world.
                 check_rights: false,
                 poll_interval: Duration::from_secs(1),
@@ -59,7 +61,7 @@ impl Agent {
             let connect = Arc::clone(&connect);
             let life = async move {
                 let connections = connect().await.map_err(|error| error.to_string())?;
-                let ended = agent::run(settings, connections, clock, std::future::pending()).await;
+                let ended = agent::run(settings, connections, own_clock, std::future::pending()).await;
                 ended.map_err(|error| error.to_string())
             };
             tokio::select! {

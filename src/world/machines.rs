@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::invariants::Checker;
 use super::kubelets::Kubelets;
 use super::network::Lines;
+use super::scenario::Partition;
 
 /// How long after its machine has booted an agent's pod runs.
 const AGENT_STARTS_AFTER: Duration = Duration::from_secs(5);
@@ -26,6 +27,7 @@ struct Due {
     boots_at: Option<Monotonic>,
     agent_starts_at: Option<Monotonic>,
     thaws_at: Option<Monotonic>,
+    reaches_all_at: Option<Monotonic>,
     /// Somebody switched it off, and nobody has switched it on since.
     switched_off: bool,
 }
@@ -51,6 +53,7 @@ impl Machines {
     pub fn reboot(&mut self, node: &str, away: Duration, at: (Monotonic, Timestamp)) {
         self.fall(node, at.1);
         if let Some(due) = self.due.get_mut(node) {
+            due.switched_off = false;
             due.boots_at = due.boots_at.max(Some(at.0 + away));
         }
     }
@@ -82,7 +85,7 @@ impl Machines {
     }
 
     /// A machine stands still for so long.
-    pub fn freeze(&mut self, node: &str, pause: Duration, now: Monotonic) {
+    pub fn freeze(&mut self, node: &str, pause: Duration, (now, wall): (Monotonic, Timestamp)) {
         let Some(due) = self.due.get_mut(node).filter(|due| due.boots_at.is_none() && !due.switched_off) else {
             return;
         };
@@ -99,6 +102,7 @@ impl Machines {
         if let Some(lines) = self.lines.get(node) {
             lines.freeze(true);
         }
+        self.checker.see_standstill(node, wall);
     }
 
     /// A machine is gone for good.
@@ -126,6 +130,21 @@ impl Machines {
         self.away_until = self.away_until.max(Some(now + time));
         for lines in self.lines.values() {
             lines.cut_off(true);
+        }
+    }
+
+    /// A machine does not reach somebody for so long.
+    pub fn part(&mut self, node: &str, partition: Partition, time: Duration, (now, wall): (Monotonic, Timestamp)) {
+        let (Some(due), Some(lines)) = (self.due.get_mut(node), self.lines.get(node)) else { return };
+        due.reaches_all_at = due.reaches_all_at.max(Some(now + time));
+        lines.part(Some(partition));
+        self.checker.see_partition(node, true, wall);
+    }
+
+    /// All partitions end.
+    pub fn rejoin_all(&mut self, now: Monotonic) {
+        for due in self.due.values_mut().filter(|due| due.reaches_all_at.is_some()) {
+            due.reaches_all_at = Some(now);
         }
     }
 
@@ -157,6 +176,12 @@ impl Machines {
             if is_due(due.thaws_at) {
                 due.thaws_at = None;
                 lines.freeze(false);
+                self.checker.see_standstill(node, wall);
+            }
+            if is_due(due.reaches_all_at) {
+                due.reaches_all_at = None;
+                lines.part(None);
+                self.checker.see_partition(node, false, wall);
             }
             if is_due(due.boots_at) {
                 due.boots_at = None;
@@ -174,7 +199,11 @@ impl Machines {
 
     /// When something is due next.
     pub fn next(&self) -> Option<Monotonic> {
-        let of_machines = self.due.values().flat_map(|due| [due.thaws_at, due.boots_at, due.agent_starts_at]).flatten();
+        let of_machines = self
+            .due
+            .values()
+            .flat_map(|due| [due.thaws_at, due.reaches_all_at, due.boots_at, due.agent_starts_at])
+            .flatten();
         of_machines.chain(self.away_until).min()
     }
 }

@@ -4,7 +4,7 @@
 //! - [`api_server`]: the Kubernetes API over objects in memory;
 //! - [`controllers`]: what the control plane does by itself, as far as a drain or a repair sees it;
 //! - [`kubelets`]: machines that run pods;
-//! - [`scenario`], [`chance`]: what happens to them; [`network`]: what happens to requests on their way;
+//! - [`scenario`], [`chance`]: what happens to them, and who does it; [`network`]: what happens to requests on their way;
 //! - [`machines`]: who has power and who stands still; [`lives`]: the agents, one on each machine;
 //! - [`timeline`], [`onlooker`], [`invariants`], [`verdict`]: what is told of it, and judged;
 //! - [`uuid`]: identifiers from a seed;

@@ -12,13 +12,14 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tower::{BoxError, Service, ServiceExt};
 
 use super::api_server::ApiServer;
 use super::api_server::store::Actor;
+use super::scenario::Partition;
 
 /// What requests to the API server meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,33 @@ pub struct Weather {
     /// How long one takes at the most.
     pub latency: Duration,
 }
+
+/// A request to the metadata service, or the answer to it.
+#[derive(Clone, Debug)]
+pub enum Exchange {
+    /// It arrives.
+    Asked {
+        /// Whether it tells Azure something, instead of asking.
+        tells: bool,
+        /// Its body.
+        body: Bytes,
+    },
+    /// It has been answered, and the answer has come through.
+    Answered {
+        /// As above.
+        tells: bool,
+        /// The status.
+        status: StatusCode,
+        /// The body of the answer.
+        body: Bytes,
+    },
+}
+
+/// Looks on at what a machine asks the metadata service about scheduled events.
+pub type Witness = Arc<dyn Fn(Exchange) + Send + Sync>;
+
+/// The path under which events are listed.
+const EVENTS: &str = "/metadata/scheduledevents";
 
 /// The lines of one machine. Clones are handles on the same lines.
 #[derive(Clone)]
@@ -46,8 +74,20 @@ struct State {
     frozen: bool,
     /// The API server answers nobody.
     api_away: bool,
+    /// Whom this machine does not reach.
+    partition: Option<Partition>,
     /// How many crossings the agent has left, if it is to die.
     dies_after: Option<u32>,
+}
+
+impl State {
+    fn reaches_azure(&self) -> bool {
+        !matches!(self.partition, Some(Partition::Azure | Partition::Both))
+    }
+
+    fn reaches_api_server(&self) -> bool {
+        !self.api_away && !matches!(self.partition, Some(Partition::ApiServer | Partition::Both))
+    }
 }
 
 /// The connection was lost.
@@ -77,7 +117,8 @@ impl Lines {
     /// Lines on which the seed decides.
     pub fn new(seed: u64, weather: Weather) -> Self {
         let dice = fastrand::Rng::with_seed(seed);
-        let state = State { dice, weather, up: true, frozen: false, api_away: false, dies_after: None };
+        let state =
+            State { dice, weather, up: true, frozen: false, api_away: false, partition: None, dies_after: None };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default(), killed: Arc::default() }
     }
 
@@ -125,6 +166,7 @@ impl Lines {
         state.dies_after = None;
         drop(state);
         self.cut_off(false);
+        self.part(None);
     }
 
     /// The machine stands still, or goes on.
@@ -136,6 +178,12 @@ impl Lines {
     /// The API server answers nobody, or answers again.
     pub fn cut_off(&self, away: bool) {
         self.state().api_away = away;
+        self.changed.notify_waiters();
+    }
+
+    /// The machine does not reach somebody, or reaches all again.
+    pub fn part(&self, partition: Option<Partition>) {
+        self.state().partition = partition;
         self.changed.notify_waiters();
     }
 
@@ -179,7 +227,7 @@ impl Lines {
 
     fn draw(&self, watches: bool) -> (Duration, Duration, Fate) {
         let mut state = self.state();
-        if state.api_away {
+        if !state.reaches_api_server() {
             return (Duration::ZERO, Duration::ZERO, Fate::IsLost);
         }
         let Weather { faults, latency } = state.weather;
@@ -251,21 +299,36 @@ impl Lines {
     pub fn to_metadata_service(
         &self,
         service: Router,
+        witness: Witness,
     ) -> impl Service<reqwest::Request, Response = reqwest::Response, Error = BoxError, Future: Send>
     + Clone
     + Send
     + Sync
     + 'static {
         let lines = self.clone();
-        let service = tower::util::BoxCloneSyncService::new(service);
         tower::service_fn(move |request: reqwest::Request| -> BoxFuture<'static, Result<reqwest::Response, BoxError>> {
-            let (lines, service) = (lines.clone(), service.clone());
+            let (lines, service, witness) = (lines.clone(), service.clone(), Arc::clone(&witness));
             Box::pin(async move {
                 lines.cross().await;
+                if !lines.state().reaches_azure() {
+                    return Err(Reset.into());
+                }
+                let about_events = request.url().path() == EVENTS;
+                let tells = request.method() == Method::POST;
+                if about_events {
+                    let said = request.body().and_then(reqwest::Body::as_bytes).unwrap_or_default();
+                    witness(Exchange::Asked { tells, body: Bytes::copy_from_slice(said) });
+                }
                 let request: Request<reqwest::Body> = request.try_into()?;
                 let (head, body) = whole(service.oneshot(request.map(Body::new)).await).into_parts();
                 let body = body.collect().await?.to_bytes();
                 lines.cross().await;
+                if !lines.state().reaches_azure() {
+                    return Err(Reset.into());
+                }
+                if about_events {
+                    witness(Exchange::Answered { tells, status: head.status, body: body.clone() });
+                }
                 Ok(Response::from_parts(head, body).into())
             })
         })
@@ -279,9 +342,9 @@ fn whole(answer: Result<Response<Body>, Infallible>) -> Response<Body> {
     }
 }
 
-/// An answer that goes on, such as a watch, breaks off when the machine loses its power or the server goes away.
+/// An answer that goes on, such as a watch, breaks off when the machine loses its power or the server is not reached.
 fn while_connected(body: Body, lines: Lines) -> Body {
-    let lost = async move { lines.until(|state| !state.up || state.api_away).await };
+    let lost = async move { lines.until(|state| !state.up || !state.reaches_api_server()).await };
     Body::from_stream(body.into_data_stream().take_until(Box::pin(lost)))
 }
 

@@ -128,6 +128,28 @@ pub enum DisruptionBudget {
     MaxUnavailable(serde_json::Value),
 }
 
+/// A mark on a node beside the cordon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The taint of the policies.
+    Taint,
+    /// The label by which load balancers leave the node out.
+    ExcludeFromLoadBalancers,
+    /// The annotation by which the autoscaler leaves the node alone.
+    ScaleDownDisabled,
+}
+
+/// Whom a machine does not reach while it is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// The metadata service.
+    Azure,
+    /// The API server.
+    ApiServer,
+    /// Neither.
+    Both,
+}
+
 /// Something that happens.
 #[derive(Clone, Debug)]
 pub enum Act {
@@ -159,6 +181,34 @@ pub enum Act {
     PowerOn(String),
     /// The API server answers nobody for so long.
     ApiServerAway(Duration),
+    /// A person sets a mark on a node.
+    SetMark(String, Mark),
+    /// A person takes a mark off a node.
+    TakeMark(String, Mark),
+    /// A person gives a node a policy by name: the one with this number, or, beyond them, one that there is not.
+    NamePolicy(String, usize),
+    /// A person leaves the node's policy to the selectors again.
+    UnnamePolicy(String),
+    /// The autoscaler begins to remove a node.
+    ScaleDown(String),
+    /// The autoscaler has not got the node removed, and gives up.
+    GiveUpScaleDown(String),
+    /// The autoscaler removes the node's machine.
+    EndScaleDown(String),
+    /// A repair of a node begins.
+    Repair(String),
+    /// The repair of a node is over.
+    EndRepair(String),
+    /// The admission of the API server begins to refuse the taint of the policies.
+    RefuseTaint,
+    /// It lets it pass again.
+    LetTaintPass,
+    /// The agent's machine does not reach somebody for so long.
+    Partition(String, Partition, Duration),
+    /// A machine stands still for so long, and its wall clock is wrong by so many seconds from then on.
+    StepClock(String, Duration, i64),
+    /// Its wall clock steps to the right time.
+    SetClockRight(String),
 }
 
 /// What chance adds, all from the seed of the run.
@@ -175,8 +225,29 @@ pub struct Chance {
     pub api_faults: u8,
     /// How long a request to the API server takes at the most.
     pub latency: Period,
-    /// How often a person cordons, uncordons or holds some node.
+    /// How often a person does something to some node: cordons, uncordons or holds it, sets or takes away one of the marks
+    /// that agents use, or gives it another policy.
     pub people: u32,
+    /// How often the wall clock of a machine steps, after the machine has stood still.
+    pub clock_steps: u32,
+    /// How often a machine does not reach Azure, the API server, or both.
+    pub partitions: u32,
+    /// How often the autoscaler begins to remove a node.
+    pub scale_downs: u32,
+    /// How often a node is repaired by a restart that somebody asks Azure for.
+    pub repairs: u32,
+    /// How often the admission of the API server refuses the taint of the policies for a while.
+    pub refusals: u32,
+}
+
+impl Chance {
+    /// How often the most frequent of what it draws one by one happens.
+    pub fn most_often(&self) -> u32 {
+        let Self { events, agent_deaths, people, clock_steps, partitions, scale_downs, repairs, refusals, .. } = *self;
+        [events, agent_deaths, people, clock_steps, partitions, scale_downs, repairs, refusals]
+            .into_iter()
+            .fold(0, u32::max)
+    }
 }
 
 #[derive(Deserialize)]
@@ -339,9 +410,8 @@ impl ScenarioFile {
                 "more than 50 faults of a hundred leave nothing to look at: give 50 or less",
             ));
         }
-        let too_often = |chance: &Chance| chance.events.max(chance.agent_deaths).max(chance.people) > MOST_BY_CHANCE;
-        if let Some(chance) = chance.as_ref().filter(|chance| too_often(&chance.value)) {
-            let message = format!("chance brings {MOST_BY_CHANCE} events, deaths and deeds of people each at the most");
+        if let Some(chance) = chance.as_ref().filter(|chance| chance.value.most_often() > MOST_BY_CHANCE) {
+            let message = format!("chance brings {MOST_BY_CHANCE} of a kind at the most: give smaller numbers");
             return Err(Mistake::at(chance, message));
         }
         let expected = expect.into_iter().map(|(what, bounds)| expectation(what, &bounds)).collect::<Result<_, _>>()?;
@@ -632,7 +702,7 @@ mod tests {
             ),
             (
                 &format!("{pool}chance: {{people: 10001}}\n"),
-                "s.yaml:6:9: chance brings 10000 events, deaths and deeds of people each at the most",
+                "s.yaml:6:9: chance brings 10000 of a kind at the most: give smaller numbers",
             ),
             (
                 &format!("{pool}expect: {{events: many}}\n"),

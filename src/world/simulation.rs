@@ -64,18 +64,20 @@ pub fn simulate(
         let name = scenario.name.clone();
         let begins = Some(scenario.begins);
         let stage = Stage::build(scenario, policies, clock, seed, timeline.clone(), begins).await?;
-        let _agents = stage.start_agents(policies, |node| connect(&stage, node, clock));
+        let _agents = stage.start_agents(policies, |node| connect(&stage, node));
         let verdict = stage.play(RESTS_WITHIN).await?;
         Ok(Report { scenario: name, seed, timeline: timeline.rows(), verdict })
     })
 }
 
 /// The lines of an agent to a Kubernetes and an Azure in the same process.
-pub fn connect(stage: &Stage, node: &str, clock: Clock) -> Option<Connect> {
+pub fn connect(stage: &Stage, node: &str) -> Option<Connect> {
     let metadata_service = stage.azure.router_for(stage.vm_of(node)?).ok()?;
     let (lines, server, actor) = (stage.lines_of(node)?.clone(), stage.server.clone(), agent_of(node));
+    let (clock, witness) = (stage.clock_of(node)?, stage.witness_of(node));
     Some(Arc::new(move || {
-        let imds = Imds::through(LINK_LOCAL, lines.to_metadata_service(metadata_service.clone()));
+        let service = lines.to_metadata_service(metadata_service.clone(), Arc::clone(&witness));
+        let imds = Imds::through(LINK_LOCAL, service);
         let client = kube::Client::new(lines.to_api_server(&server, actor.clone()), "default");
         Box::pin(async move {
             let metrics = Arc::new(Metrics::default());

@@ -1,21 +1,20 @@
 //! The world of one scenario, and the playing of it.
 
+mod bystanders;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::body::Body;
 use domain::fingerprint::fingerprint;
+use domain::marks::Taint;
 use domain::policy::PolicySet;
-use domain::record::{AGENT_ANNOTATION, HOLD_ANNOTATION};
+use domain::record::AGENT_ANNOTATION;
 use domain::time::{Monotonic, spoken};
-use http::Request;
-use http::header::CONTENT_TYPE;
 use jiff::Timestamp;
 use mock_imds::{EventType, Mock, MockError, Phase, Settings, Vm, Wait};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
-use tower::ServiceExt;
 
 use super::api_server::ApiServer;
 use super::api_server::kinds::{DAEMON_SETS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS, STATEFUL_SETS};
@@ -23,13 +22,13 @@ use super::api_server::refusal::Refusal;
 use super::api_server::store::{Actor, Key};
 use super::chance;
 use super::controllers::{self, Controllers, condition, pod};
-use super::invariants::Checker;
+use super::invariants::{Checker, has_conditions_of_ours};
 use super::kubelets::{Fate, HowItEnded, Kubelets, MachineSpec, READY_AFTER_ANNOTATION, STOPS_AFTER_ANNOTATION};
 use super::lives::{self, Agent, Connect};
 use super::machines::Machines;
-use super::network::{Lines, Weather};
-use super::onlooker::{AzureNews, ClusterNews, PERSON};
-use super::scenario::{Act, DisruptionBudget, Pool, Scenario, Workload, WorkloadKind};
+use super::network::{Exchange, Lines, Weather, Witness};
+use super::onlooker::{AzureNews, ClusterNews};
+use super::scenario::{Act, DisruptionBudget, Partition, Pool, Scenario, Workload, WorkloadKind};
 use super::timeline::{Row, Timeline, Tone, Who};
 use super::verdict::Verdict;
 use crate::clock::Clock;
@@ -75,6 +74,12 @@ pub struct Stage {
     machines: Mutex<Machines>,
     _controllers: Controllers,
     lines: BTreeMap<String, Lines>,
+    /// The clock of each machine.
+    clocks: BTreeMap<String, Clock>,
+    /// What there is to give to a node by name.
+    policies: Vec<String>,
+    /// The taint that agents use, and people too.
+    taint: Taint,
     node_of: BTreeMap<String, String>,
     /// When the story begins, and everything runs.
     pub began: Timestamp,
@@ -123,9 +128,13 @@ impl Stage {
         for machine in machines {
             kubelets.boot(machine)?;
         }
+        if scenario.chance.repairs > 0 {
+            bystanders::define_repairs(&server)?;
+        }
         let (tells, told) = (checker.clone(), timeline.clone());
         kubelets.observe(Box::new(move |fate: &Fate| tell_fate(&tells, &told, fate)));
         let machines = Machines::new(kubelets, lines.clone(), checker.clone());
+        let taint = policies.policies().iter().find_map(|policy| policy.marking.taint.clone());
         let mut stage = Self {
             began: clock.now().wall,
             scenario,
@@ -137,6 +146,9 @@ impl Stage {
             checker,
             machines: Mutex::new(machines),
             _controllers: controllers,
+            clocks: lines.keys().map(|node| (node.clone(), clock.of_machine())).collect(),
+            policies: policies.policies().iter().map(|policy| policy.name.clone()).collect(),
+            taint: taint.unwrap_or_default(),
             lines,
             node_of,
         };
@@ -162,6 +174,17 @@ impl Stage {
     /// The lines of a node's machine.
     pub fn lines_of(&self, node: &str) -> Option<&Lines> {
         self.lines.get(node)
+    }
+
+    /// The clock of a node's machine, which may come to be wrong.
+    pub fn clock_of(&self, node: &str) -> Option<Clock> {
+        self.clocks.get(node).copied()
+    }
+
+    /// Shows the checker what a node's machine asks Azure, and what it is answered.
+    pub fn witness_of(&self, node: &str) -> Witness {
+        let (checker, clock, node) = (self.checker.clone(), self.clock, node.to_owned());
+        Arc::new(move |exchange: Exchange| checker.see_exchange(&node, exchange, clock.now().wall))
     }
 
     async fn furnish(&self) -> Result<(), StageError> {
@@ -300,7 +323,9 @@ impl Stage {
             .iter()
             .filter_map(|(node, lines)| {
                 let connect = connect(node)?;
-                let agent = Agent { node: node.clone(), policies: policies.clone(), lines: lines.clone(), connect };
+                let clock = self.clock_of(node)?;
+                let agent =
+                    Agent { node: node.clone(), policies: policies.clone(), lines: lines.clone(), connect, clock };
                 let life = agent.live(self.server.clone(), self.checker.clone(), self.clock);
                 Some(AbortOnDropHandle::new(tokio::spawn(life)))
             })
@@ -380,9 +405,14 @@ impl Stage {
             };
         }
         for node in self.lines.keys() {
-            self.annotate(node, None).await;
+            self.leave_alone(node).await;
         }
-        self.machines().switch_all_on(ended.monotonic);
+        self.server.admit_by(None);
+        {
+            let mut machines = self.machines();
+            machines.switch_all_on(ended.monotonic);
+            machines.rejoin_all(ended.monotonic);
+        }
         self.checker.stir(ended.wall);
         // Machines may be away for longer than that.
         let patience = ended.monotonic + within.max(self.scenario.away + within);
@@ -397,14 +427,16 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether no node carries anything that an agent wrote, and all of them are Ready but those whose machine is no more.
+    /// Whether no node carries a record or conditions of an agent, and all of them are Ready but those whose machine is no more.
     fn is_at_rest(&self) -> bool {
         let machines = self.machines();
         let is_there =
             |node: &&Arc<Value>| !node["metadata"]["name"].as_str().is_some_and(|name| machines.is_gone(name));
         let nodes = self.server.list(NODES, None);
         nodes.iter().filter(is_there).all(|node| {
-            node["metadata"]["annotations"][AGENT_ANNOTATION].is_null() && condition::is_true(node, "Ready")
+            node["metadata"]["annotations"][AGENT_ANNOTATION].is_null()
+                && condition::is_true(node, "Ready")
+                && !has_conditions_of_ours(node)
         })
     }
 
@@ -425,16 +457,6 @@ impl Stage {
             Act::Start(name) => drop(self.azure.start(name)),
             Act::Finish(name) => drop(self.azure.finish(name)),
             Act::Spoil(spec) => drop(self.azure.fault(spec)?),
-            Act::Cordon(node) => self.cordon(&node, true).await,
-            Act::Uncordon(node) => self.cordon(&node, false).await,
-            Act::Hold(node) => {
-                self.tell(Some(&node), Who::Person, "holds remediator off the node");
-                self.annotate(&node, Some("by hand")).await;
-            }
-            Act::LiftHold(node) => {
-                self.tell(Some(&node), Who::Person, "lifts the hold");
-                self.annotate(&node, None).await;
-            }
             Act::KillAgent(node) => {
                 self.tell(Some(&node), Who::Fault, "the agent is about to be killed");
                 if let Some(lines) = self.lines.get(&node) {
@@ -453,28 +475,38 @@ impl Stage {
                 self.tell(None, Who::Fault, format!("the API server answers no agent for {}", spoken(time)));
                 self.machines().cut_off(time, now.monotonic);
             }
+            Act::Partition(node, partition, time) => {
+                let whom = match partition {
+                    Partition::Azure => "the metadata service",
+                    Partition::ApiServer => "the API server",
+                    Partition::Both => "the metadata service and the API server",
+                };
+                self.tell(Some(&node), Who::Fault, format!("the machine does not reach {whom} for {}", spoken(time)));
+                self.machines().part(&node, partition, time, (now.monotonic, now.wall));
+            }
+            Act::StepClock(node, pause, wrong_by) => {
+                self.tell(Some(&node), Who::Fault, format!("the machine stands still for {}", spoken(pause)));
+                self.machines().freeze(&node, pause, (now.monotonic, now.wall));
+                self.set_clock(&node, wrong_by);
+            }
+            Act::SetClockRight(node) => self.set_clock(&node, 0),
+            by_others => self.act_of_others(by_others).await,
         }
         Ok(())
     }
 
-    async fn cordon(&self, node: &str, cordon: bool) {
-        self.patch_by_hand(node, "kubectl-cordon", json!({"spec": {"unschedulable": cordon.then_some(true)}})).await;
-    }
-
-    async fn annotate(&self, node: &str, hold: Option<&str>) {
-        let patch = json!({"metadata": {"annotations": {HOLD_ANNOTATION: hold}}});
-        self.patch_by_hand(node, "kubectl-annotate", patch).await;
-    }
-
-    /// As a person does it, through the front door.
-    async fn patch_by_hand(&self, node: &str, manager: &str, patch: Value) {
-        let request = Request::patch(format!("/api/v1/nodes/{node}?fieldManager={manager}"))
-            .header(CONTENT_TYPE, "application/merge-patch+json")
-            .body(Body::from(patch.to_string()));
-        if let Ok(request) = request {
-            // The node may be gone, and then there is nothing to change.
-            drop(self.server.service(Actor::new(PERSON)).oneshot(request).await);
-        }
+    /// The wall clock of a machine steps.
+    fn set_clock(&self, node: &str, wrong_by: i64) {
+        let Some(clock) = self.clocks.get(node) else { return };
+        let by = spoken(Duration::from_secs(wrong_by.unsigned_abs()));
+        let text = match wrong_by {
+            0 => "the clock of the machine is right".to_owned(),
+            1.. => format!("the clock of the machine is {by} ahead"),
+            _ => format!("the clock of the machine is {by} behind"),
+        };
+        self.tell(Some(node), Who::Fault, text);
+        clock.set_wrong_by(wrong_by);
+        self.checker.see_clock(node, wrong_by, self.clock.now().wall);
     }
 
     /// Whether the machine is no more.
@@ -490,7 +522,8 @@ impl Stage {
             match &event.kind {
                 EventType::Freeze => {
                     let seconds = u64::try_from(event.duration_in_seconds).ok().filter(|seconds| *seconds > 0);
-                    machines.freeze(node, seconds.map_or(FREEZE_TAKES, Duration::from_secs), now.monotonic);
+                    let pause = seconds.map_or(FREEZE_TAKES, Duration::from_secs);
+                    machines.freeze(node, pause, (now.monotonic, now.wall));
                 }
                 EventType::Preempt | EventType::Terminate => machines.demolish(node, now.wall),
                 EventType::Reboot | EventType::Redeploy => {

@@ -27,6 +27,8 @@ pub struct Verdict {
     pub drains_cut_short: u64,
     /// Nodes that were given back.
     pub given_back: u64,
+    /// Events that Azure started early because an agent told it that they may.
+    pub approvals: u64,
     /// Evictions that the API server accepted.
     pub evicted: u64,
     /// Evictions that it refused, budgets mostly.
@@ -60,9 +62,10 @@ impl Verdict {
     }
 
     /// The numbers that a scenario may expect something of, by the names that they have there.
-    fn numbers(&self) -> [(&'static str, u64); 13] {
+    fn numbers(&self) -> [(&'static str, u64); 14] {
         [
             ("agentLives", self.agent_lives),
+            ("approvals", self.approvals),
             ("budgetsBroken", self.budgets_broken),
             ("deleted", self.deleted),
             ("drained", self.drained),
@@ -108,6 +111,7 @@ impl Verdict {
             (self.drained, "drains that left nothing behind"),
             (self.drains_cut_short, "drains that ended with pods left"),
             (self.given_back, "nodes given back"),
+            (self.approvals, "events started early"),
             (self.evicted, "pods evicted"),
             (self.evictions_refused, "evictions refused and asked for again"),
             (self.deleted, "pods deleted without asking their budget"),

@@ -50,7 +50,7 @@ use store::{Actor, Key, Store};
 use writing::Writing;
 
 pub use self::server::{Server, write_kubeconfig};
-pub use self::service::{RequestObserver, RequestSeen, Service};
+pub use self::service::{Admission, RequestObserver, RequestSeen, Service};
 
 /// Which part of an object a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,7 @@ pub struct ApiServer {
     clock: Clock,
     kinds: Arc<Mutex<Vec<Arc<Kind>>>>,
     observers: Arc<Mutex<Vec<RequestObserver>>>,
+    admission: Arc<Mutex<Option<Admission>>>,
 }
 
 impl ApiServer {
@@ -88,8 +89,13 @@ impl ApiServer {
     /// the seed.
     pub fn new(clock: Clock, seed: u64) -> Self {
         let kinds = kinds::built_in().into_iter().map(Arc::new).collect();
-        let server =
-            Self { store: Store::new(seed), clock, kinds: Arc::new(Mutex::new(kinds)), observers: Arc::default() };
+        let server = Self {
+            store: Store::new(seed),
+            clock,
+            kinds: Arc::new(Mutex::new(kinds)),
+            observers: Arc::default(),
+            admission: Arc::default(),
+        };
         let by = Actor::new("kube-apiserver");
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             // The store is empty, so that nothing can be in the way.

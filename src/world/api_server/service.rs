@@ -61,6 +61,19 @@ impl ApiServer {
         self.observers.lock().unwrap_or_else(PoisonError::into_inner).push(observer);
     }
 
+    /// Lets an admission webhook look at every request from now on, or none. It must not call the server.
+    pub fn admit_by(&self, admission: Option<Admission>) {
+        *self.admission.lock().unwrap_or_else(PoisonError::into_inner) = admission;
+    }
+
+    /// What the admission webhook has against a write.
+    fn objection(&self, call: &Call) -> Option<Refusal> {
+        let admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        let admission = admission.as_ref().filter(|_| call.method != Method::GET)?;
+        let why = admission(&call.actor, &call.kind.resource(), &serde_json::from_slice(&call.body).ok()?)?;
+        Some(Refusal::new(403, "Forbidden", why))
+    }
+
     /// Whether anybody looks on.
     fn is_observed(&self) -> bool {
         !self.observers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
@@ -72,6 +85,9 @@ impl ApiServer {
         }
     }
 }
+
+/// An admission webhook: looks at who writes, the resource and the body, and says why it denies that.
+pub type Admission = Box<dyn Fn(&Actor, &str, &Value) -> Option<String> + Send>;
 
 /// Answers HTTP requests; see [`ApiServer::service`].
 #[derive(Clone)]
@@ -203,7 +219,11 @@ async fn about_objects(server: ApiServer, actor: Actor, target: Target, parts: &
     let method = parts.method.clone();
     let warnings = Mutex::default();
     let call = Call { server, actor, manager, method, target, kind, query, view, content_type, body, warnings };
-    let answer = match verbs::answer(&call).await {
+    let answered = match call.server.objection(&call) {
+        Some(objection) => Err(objection),
+        None => verbs::answer(&call).await,
+    };
+    let answer = match answered {
         Ok(answer) => call.with_warnings(answer),
         Err(refusal) => refused(&refusal),
     };

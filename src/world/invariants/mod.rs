@@ -3,11 +3,14 @@
 //! The checker sees the truth (the objects, the machines, and Azure's own list of events), never what an agent believes. What
 //! it holds an agent to:
 //!
-//! - **own node**: an agent writes its own node only, and evicts pods of its own node only;
-//! - **own marks**: a cordon that someone else set is never taken away; nothing is done before the node carries the record
-//!   that explains it; when all is over nothing of ours is left;
-//! - **the policy**: nothing is done that no rule asks for, and nothing while a person holds the agent off; what a rule asks
-//!   for is done in time, and given back in time;
+//! - **own node**: an agent writes its own node only, and evicts pods of its own node only; beside that it writes nothing but
+//!   what nodes agree by;
+//! - **own marks**: a cordon, taint, label or annotation that someone else set is never taken away; nothing is done before the
+//!   node carries the record that explains it; when all is over nothing of ours is left;
+//! - **the policy**: nothing is done that no rule asks for, or earlier or later than it says, and nothing while a person holds
+//!   the agent off; what a rule asks for is done in time, and given back in time;
+//! - **agreement**: Azure is told once that an event may start, by whoever has claimed it, when every node that it concerns is
+//!   as its policy wants it; no more nodes of a pool are drained at once than the policy says;
 //! - **unknown is not over**: nothing is given back while Azure lists the event that it was taken for;
 //! - **this pod**: every eviction and deletion names the UID of the pod that is there; no pod of a DaemonSet, no mirror pod
 //!   and not the agent's own; a grace of zero never;
@@ -16,31 +19,35 @@
 //! - **truth**: a node is called drained only if it is;
 //! - **modesty**: requests a minute are bounded, and there are none while nothing concerns the node.
 
+mod agreement;
 mod budgets;
+mod marks;
+mod nodes;
 mod rules;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::drain::REQUEST_TIMEOUT;
 use domain::drain::pod::SKIP_DRAIN;
 use domain::node_plan::WITHOUT_NOTICE;
-use domain::policy::{Action, NodeTraits, PolicySet, Treatment};
-use domain::record::{AGENT_ANNOTATION, DrainResult, HOLD_ANNOTATION, Record};
+use domain::policy::{Action, PolicySet, Profile, Treatment};
 use domain::time::{minus, plus, stamp};
 use jiff::Timestamp;
 use mock_imds::{Event, Mock};
 use serde_json::Value;
 
+use self::agreement::{Knowledge, Lease, Repair};
 use self::budgets::{Broken, Budgets};
-use self::rules::{Rule, TOLERANCE};
+use self::nodes::Node;
+use self::rules::{Circumstances, Rule, TOLERANCE};
 use super::api_server::RequestSeen;
-use super::api_server::kinds::{DISRUPTION_BUDGETS, NODES, PODS};
+use super::api_server::kinds::{DISRUPTION_BUDGETS, LEASES, NODES, PODS};
 use super::api_server::store::{Actor, Change, Key};
-use super::controllers::{condition, owner, pod as pods, taint};
+use super::controllers::{owner, pod as pods, taint};
 use super::timeline::{Row, Timeline, Tone, Who};
 use super::verdict::Verdict;
 
@@ -51,52 +58,44 @@ pub fn agent_of(node: &str) -> Actor {
 
 const AGENT: &str = "agent/";
 
+/// Whether it is an agent who acts.
+pub fn is_agent(actor: &Actor) -> bool {
+    actor.as_str().starts_with(AGENT)
+}
+
+/// How the autoscaler is called where it acts.
+pub const AUTOSCALER: &str = "cluster-autoscaler";
+
+/// The resource of repairs.
+pub const NODE_REPAIRS: &str = "noderepairs.remediator.dev";
+
+/// Whether a node carries conditions that an agent wrote.
+pub fn has_conditions_of_ours(node: &Value) -> bool {
+    let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["reason"].as_str().is_some_and(|reason| reason.starts_with("Remediator")))
+}
+
 /// An event that is over may be unknown to an agent for as long as Azure does not answer it.
 const REMEMBERED: Duration = Duration::from_secs(900);
 
 /// How long after something happened an agent may have reasons to ask that are not seen here.
 const SETTLES: Duration = Duration::from_secs(90);
 
-/// How long an agent that is well may take to notice, to act and to give back: its first question to Azure, which may hang
-/// for 130 s, several that fail, and a watch that falls silent.
+/// How long an agent that is well may take to notice, to act and to give back: several questions to Azure that fail, and a
+/// watch that falls silent.
 const ACTS_WITHIN: Duration = Duration::from_secs(200);
+
+/// Records are written in whole seconds.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// How close deadlines are that are drained for as one.
 const SAME_TIME: Duration = Duration::from_secs(10);
-
-/// How long a hold may go unnoticed, while the watch of the node is silent.
-const HOLD_NOTICED_WITHIN: Duration = Duration::from_secs(90);
 
 /// Requests a minute that need no pod, and for each pod.
 const REQUESTS_A_MINUTE: (u64, u64) = (150, 40);
 
 /// More violations than this say nothing new.
 const MOST_VIOLATIONS: usize = 100;
-
-/// What is known of one node.
-#[derive(Default)]
-struct Node {
-    vm: String,
-    labels: BTreeMap<String, String>,
-    ready: bool,
-    /// Since when a person holds the agent off.
-    held_since: Option<Timestamp>,
-    /// Whether its machine runs.
-    up: bool,
-    /// Who set the cordon that is there.
-    cordoned_by: Option<Actor>,
-    record: Option<Record>,
-    /// When it last carried a record.
-    recorded_until: Option<Timestamp>,
-    /// When anything last happened that gives an agent reasons to act: a life, a hold, a connection.
-    stirred: Option<Timestamp>,
-    /// When somebody else last uncordoned it.
-    uncordoned_by_other: Option<Timestamp>,
-    minute: i64,
-    requests: u64,
-    /// What was told of it already, so that it is told once.
-    told: BTreeSet<String>,
-}
 
 /// What is known of one pod.
 #[allow(clippy::struct_excessive_bools, reason = "independent facts about a pod, each read at one place")]
@@ -123,6 +122,8 @@ struct State {
     budgets: Budgets,
     /// The earliest and the latest `NotBefore` that Azure has announced for an event.
     announced: BTreeMap<String, (Timestamp, Timestamp)>,
+    leases: BTreeMap<String, Lease>,
+    repairs: BTreeMap<String, Repair>,
     verdict: Verdict,
 }
 
@@ -149,6 +150,8 @@ impl Checker {
             pods: BTreeMap::new(),
             budgets: Budgets::default(),
             announced: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            repairs: BTreeMap::new(),
             verdict: Verdict::default(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -165,6 +168,8 @@ impl Checker {
             NODES => self.state().see_node(change),
             PODS => self.state().see_pod(change),
             DISRUPTION_BUDGETS => self.state().see_budget(change),
+            LEASES => self.state().see_lease(change),
+            NODE_REPAIRS => self.state().see_repair(change),
             _ => {}
         }
     }
@@ -179,6 +184,30 @@ impl Checker {
         let mut state = self.state();
         state.verdict.agent_lives += 1;
         if let Some(node) = state.nodes.get_mut(node) {
+            node.stirred = Some(at);
+            node.knows = Knowledge::default();
+        }
+    }
+
+    /// A machine has come to stand still, or goes on.
+    pub fn see_standstill(&self, node: &str, at: Timestamp) {
+        if let Some(node) = self.state().nodes.get_mut(node) {
+            node.stood_still = Some(at);
+        }
+    }
+
+    /// A machine does not reach somebody, or reaches all again.
+    pub fn see_partition(&self, node: &str, cut_off: bool, at: Timestamp) {
+        if let Some(node) = self.state().nodes.get_mut(node) {
+            node.cut_off = cut_off;
+            node.stirred = Some(at);
+        }
+    }
+
+    /// The clock of a machine is wrong by so many seconds from now on.
+    pub fn see_clock(&self, node: &str, wrong_by: i64, at: Timestamp) {
+        if let Some(node) = self.state().nodes.get_mut(node) {
+            node.clock_before = Some((std::mem::replace(&mut node.clock_wrong_by, wrong_by), at));
             node.stirred = Some(at);
         }
     }
@@ -248,21 +277,15 @@ impl Checker {
             .iter()
             // A machine that is off cannot be given back: its node is not Ready.
             .filter(|(_, node)| node.up)
-            .filter_map(|(name, node)| {
-                let cordoned = node.cordoned_by.as_ref().is_some_and(|by| *by == agent_of(name));
-                match (node.record.is_some(), cordoned) {
-                    (true, true) => Some((name.clone(), "its cordon and its record are".to_owned())),
-                    (true, false) => Some((name.clone(), "its record is".to_owned())),
-                    (false, true) => Some((name.clone(), "its cordon is".to_owned())),
-                    (false, false) => None,
-                }
-            })
+            .filter_map(|(name, node)| Some((name.clone(), node.left_of(&agent_of(name))?)))
             .collect();
         for (node, what) in left {
             state.violate(now, &node, &format!("all is over, but {what} still on the node"));
         }
         state.verdict.seconds_below_budget = state.budgets.seconds_below(now);
         state.verdict.budgets_broken = state.budgets.broken;
+        let by_agents = |one: &&mock_imds::Approval| one.vm.is_some() && !one.repeated;
+        state.verdict.approvals = state.azure.approvals().iter().filter(by_agents).count() as u64;
         let counters = state.azure.counters();
         state.verdict.imds_requests = counters.requests;
         state.verdict.clone()
@@ -298,12 +321,18 @@ impl State {
     /// What the policies say about the node's events.
     fn rules(&self, name: &str, at: Timestamp) -> Vec<Rule> {
         let Some(node) = self.nodes.get(name) else { return Vec::new() };
-        let rule = |event: Event| {
-            let known = self.announced.get(event.id.as_str()).copied();
-            let span = known.unwrap_or((event.not_before, event.not_before));
-            Rule::of(&self.policies, &node.labels, event, span)
-        };
+        let rule = |event: Event| Rule::of(&self.circumstances(node, &event, at), event);
         self.events_of(&node.vm, at).into_iter().map(rule).collect()
+    }
+
+    fn circumstances<'a>(&'a self, node: &'a Node, event: &Event, at: Timestamp) -> Circumstances<'a> {
+        let known = self.announced.get(event.id.as_str()).copied();
+        Circumstances {
+            policies: &self.policies,
+            traits: node.traits_since(event.published),
+            not_before: known.unwrap_or((event.not_before, event.not_before)),
+            wrong: node.wrong(at),
+        }
     }
 
     /// The most that may be done to the node.
@@ -324,149 +353,24 @@ impl State {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         for name in names {
             let Some(node) = self.nodes.get(&name) else { continue };
-            let well =
-                node.up && node.ready && node.held_since.is_none() && node.stirred.is_some_and(|at| at < long_ago);
-            if !well {
+            if !node.is_well(long_ago) {
                 continue;
             }
-            let (cordoned, recorded, by_other) =
-                (node.cordoned_by.clone(), node.record.is_some(), node.uncordoned_by_other);
+            let (cordoned, by_other) = (node.cordoned_by.is_some(), node.uncordoned_by_other);
+            let left = node.left_of(&agent_of(&name));
             let rules = self.rules(&name, now);
-            for rule in rules.iter().filter(|rule| rule.event.is_listed() && rule.action > Action::None) {
+            for rule in rules.iter().filter(|rule| rule.event.is_listed() && rule.duty > Action::None) {
                 let left_alone = by_other.is_some_and(|at| at >= rule.event.published);
-                if cordoned.is_none() && rule.due < long_ago && !left_alone {
+                if !cordoned && rule.due < long_ago && !left_alone {
                     let what =
-                        format!("nothing is done about the {} although a rule says {}", rule.event.kind, rule.action);
+                        format!("nothing is done about the {} although a rule says {}", rule.event.kind, rule.duty);
                     self.violate_once(now, &name, format!("idle/{}", rule.event.id), &what);
                 }
             }
             let over = rules.iter().all(|rule| !rule.event.is_listed() && rule.event.phase_since < long_ago);
-            let ours = cordoned.is_some_and(|by| by == agent_of(&name)) || recorded;
-            if over && ours {
-                self.violate_once(
-                    now,
-                    &name,
-                    format!("kept/{}", now.as_second() / 600),
-                    "the node is not given back although all is over",
-                );
-            }
-        }
-    }
-
-    fn see_node(&mut self, change: &Change) {
-        let name = &change.key.name;
-        let Some(node) = self.nodes.get_mut(name) else { return };
-        let Some(after) = change.after.as_deref() else {
-            // With the object goes whatever was on it.
-            let vm = std::mem::take(&mut node.vm);
-            *node = Node { vm, up: node.up, ..Node::default() };
-            return;
-        };
-        let by_agent = change.by == agent_of(name);
-        let was_cordoned = node.cordoned_by.clone();
-        let cordoned = after["spec"]["unschedulable"] == true;
-        let held = after["metadata"]["annotations"][HOLD_ANNOTATION].is_string();
-        match (node.held_since, held) {
-            (Some(_), false) => {
-                node.stirred = Some(change.at);
-                node.held_since = None;
-            }
-            (None, true) => node.held_since = Some(change.at),
-            _ => {}
-        }
-        let ready = condition::is_true(after, "Ready");
-        if ready && !node.ready {
-            node.stirred = Some(change.at);
-        }
-        node.ready = ready;
-        node.labels = strings(&after["metadata"]["labels"]);
-        let text = after["metadata"]["annotations"][AGENT_ANNOTATION].as_str();
-        let record = text.and_then(|text| Record::from_annotation(text).ok());
-        let unreadable = text.is_some() && record.is_none();
-        let before = std::mem::replace(&mut node.record, record.clone());
-        if before.is_some() {
-            node.stirred = node.stirred.max(Some(change.at));
-            node.recorded_until = Some(change.at);
-        }
-        node.cordoned_by = match (&was_cordoned, cordoned) {
-            (_, false) => None,
-            (Some(by), true) => Some(by.clone()),
-            (None, true) => Some(change.by.clone()),
-        };
-        if !by_agent {
-            if was_cordoned.is_some() && !cordoned {
-                node.uncordoned_by_other = Some(change.at);
-            }
-            return;
-        }
-        let held = node.held_since.is_some_and(|since| since < minus(change.at, HOLD_NOTICED_WITHIN));
-        let acts = was_cordoned.is_some() != cordoned;
-        if held && acts {
-            self.violate(change.at, name, "the cordon was changed although a person holds the agent off");
-        }
-        if acts && cordoned && self.allowed(name, change.at) < Action::Cordon {
-            self.violate(change.at, name, "cordoned although no rule asks for it");
-        }
-        if unreadable {
-            self.violate(change.at, name, "the agent wrote a record that cannot be read");
-        }
-        if was_cordoned.is_none() && cordoned && record.is_none() {
-            self.violate(change.at, name, "cordoned without a record of it");
-        }
-        if let Some(by) = was_cordoned.filter(|_| !cordoned) {
-            if by != change.by {
-                self.violate(change.at, name, &format!("the cordon of {by} was taken away"));
-            }
-            let needed = self
-                .rules(name, change.at)
-                .into_iter()
-                .find(|rule| rule.event.is_listed() && rule.action > Action::None && rule.due <= change.at);
-            if let Some(rule) = needed {
-                self.violate(change.at, name, &format!("uncordoned while Azure lists the {}", rule.event.kind));
-            }
-            self.verdict.given_back += u64::from(record.is_none());
-        }
-        self.check_release(change.at, name, before.as_ref(), record.as_ref());
-        self.see_drain(change.at, name, before.as_ref(), record.as_ref());
-    }
-
-    /// What has left the record must have left Azure's list.
-    fn check_release(&mut self, at: Timestamp, node: &str, before: Option<&Record>, after: Option<&Record>) {
-        let Some(before) = before else { return };
-        let remains = |id| after.is_some_and(|after| after.events.iter().any(|event| event.id == id));
-        let vm = self.nodes.get(node).map(|node| node.vm.clone()).unwrap_or_default();
-        let listed: Vec<Event> = self.events_of(&vm, at).into_iter().filter(Event::is_listed).collect();
-        let forgotten: Vec<String> = before
-            .events
-            .iter()
-            .filter(|event| event.ruling.is_some() && !remains(event.id.clone()))
-            .filter(|event| listed.iter().any(|listed| event.id.as_str().eq_ignore_ascii_case(listed.id.as_str())))
-            .map(|event| event.event_type.to_string())
-            .collect();
-        for kind in forgotten {
-            self.violate(at, node, &format!("the {kind} is given up while Azure lists it"));
-        }
-    }
-
-    fn see_drain(&mut self, at: Timestamp, name: &str, before: Option<&Record>, after: Option<&Record>) {
-        let running = |record: Option<&Record>| {
-            record.and_then(|record| record.drain.as_ref()).is_some_and(|drain| drain.finished_at.is_none())
-        };
-        let ended = |record: Option<&Record>, how: DrainResult| {
-            record.map_or(0, |record| record.events.iter().filter(|event| event.drained == Some(how)).count())
-        };
-        if running(after) && !running(before) {
-            self.verdict.drains_begun += 1;
-        }
-        if ended(after, DrainResult::Incomplete) > ended(before, DrainResult::Incomplete) {
-            self.verdict.drains_cut_short += 1;
-        }
-        if ended(after, DrainResult::Drained) > ended(before, DrainResult::Drained) {
-            self.verdict.drained += 1;
-            let left: Vec<String> = self.movable_pods(name).map(|pod| pod.name.clone()).collect();
-            if !left.is_empty() {
-                let left = super::timeline::names(&left);
-                self.violate(at, name, &format!("called drained although there are {left}"));
+            if let Some(left) = left.filter(|_| over) {
+                let what = format!("the node is not given back although all is over: {left} still there");
+                self.violate_once(now, &name, format!("kept/{}", now.as_second() / 600), &what);
             }
         }
     }
@@ -481,13 +385,15 @@ impl State {
                 && !(pod.stays || pod.finished || pod.may_come_back)
                 && !(pod.bare && keeps_bare)
                 && !(pod.empty_dir && keeps_empty_dir)
+                && !profiles.iter().any(|profile| leaves(profile, pod))
         })
     }
 
-    fn profiles(&self, node: &str) -> Vec<domain::policy::Profile> {
-        let labels = self.nodes.get(node).map(|node| node.labels.clone()).unwrap_or_default();
-        let traits = NodeTraits { labels: &labels, policy: None };
-        self.policies.for_node(traits).map(|policy| policy.profiles.values().cloned().collect()).unwrap_or_default()
+    /// All profiles by which the node may have been drained.
+    fn profiles(&self, node: &str) -> Vec<&Profile> {
+        let traits = self.nodes.get(node).map(|node| node.traits_since(Timestamp::MIN)).unwrap_or_default();
+        let policies = traits.into_iter().filter_map(|of| self.policies.for_node(of).ok());
+        policies.flat_map(|policy| policy.profiles.values()).collect()
     }
 
     fn see_pod(&mut self, change: &Change) {
@@ -541,6 +447,12 @@ impl State {
         if request.resource == NODES && writes && request.key.name != node {
             self.violate(at, &node, &format!("the agent wrote node {}", request.key.name));
         }
+        if writes && ![NODES, PODS].contains(&request.resource.as_str()) {
+            let named =
+                || request.body.as_deref().and_then(|body| body["metadata"]["name"].as_str()).unwrap_or_default();
+            let name = if request.key.name.is_empty() { named() } else { &request.key.name };
+            self.check_other_write(&node, &request.resource, name, at);
+        }
         if request.resource != PODS || !writes {
             return;
         }
@@ -571,8 +483,15 @@ impl State {
             self.violate(at, name, &format!("more than {most} requests within a minute"));
         }
         // Events are told when nobody waits for them, and so may be late.
-        let idle = quiet && request.resource != super::api_server::kinds::EVENTS;
-        if idle && !self.concerned(&vm, at) {
+        let told = request.resource == super::api_server::kinds::EVENTS || request.resource == "events.events.k8s.io";
+        // Events of other machines are looked at for the sake of repairs.
+        let for_repairs = match request.resource.as_str() {
+            NODE_REPAIRS => true,
+            NODES | LEASES => !self.repairs.is_empty(),
+            _ => false,
+        };
+        let agrees = for_repairs && self.any_event(at);
+        if quiet && !told && !agrees && !self.concerned(&vm, at) {
             let what = format!("{} {} although nothing concerns the node", request.verb, request.resource);
             self.violate(at, name, &what);
         }
@@ -582,6 +501,12 @@ impl State {
     fn concerned(&self, vm: &str, at: Timestamp) -> bool {
         let recently = |event: &Event| event.is_listed() || event.phase_since >= minus(at, SETTLES);
         self.events_of(vm, at).iter().any(recently)
+    }
+
+    /// Whether Azure lists an event at all, or did so a moment ago.
+    fn any_event(&self, at: Timestamp) -> bool {
+        let recently = |event: &Event| event.is_listed() || event.phase_since >= minus(at, SETTLES);
+        self.azure.events().iter().any(recently)
     }
 
     /// A pod was evicted or deleted.
@@ -611,7 +536,7 @@ impl State {
         }
         let Some(state) = self.nodes.get(node) else { return };
         let (stirred, recorded) = (state.stirred, state.recorded_until);
-        let held = state.held_since.is_some_and(|since| since < minus(at, HOLD_NOTICED_WITHIN));
+        let held = state.must_have_noticed_hold(at);
         // A request may still be on its way when the node is given back.
         let explained = state.record.is_some() || recorded.is_some_and(|until| until >= minus(at, REQUEST_TIMEOUT));
         if !explained {
@@ -623,6 +548,8 @@ impl State {
         let rules: Vec<Rule> = self.rules(node, at).into_iter().filter(|rule| rule.action == Action::Drain).collect();
         if rules.is_empty() {
             self.violate(at, node, &format!("pod {key} was asked to leave although no rule asks for a drain"));
+        } else if rules.iter().all(|rule| at < minus(rule.drains_from, MOMENT)) {
+            self.violate(at, node, &format!("pod {key} was asked to leave earlier than any rule says"));
         }
         // A pod that is leaving already may be told to hurry: no budget is asked for it any more.
         let moment = minus(at, Duration::from_millis(50));
@@ -645,6 +572,18 @@ impl State {
             self.violate(at, node, &format!("pod {key} was asked to leave when the deadline was past"));
         }
     }
+}
+
+/// Whether a drain by this profile leaves the pod where it is.
+fn leaves(profile: &Profile, pod: &Pod) -> bool {
+    let metadata = &pod.object["metadata"];
+    let (labels, annotations) = (strings(&metadata["labels"]), strings(&metadata["annotations"]));
+    let skips = |of: &BTreeMap<String, String>, by: &BTreeMap<String, String>| {
+        by.iter().any(|(key, value)| of.get(key) == Some(value))
+    };
+    profile.pods.as_ref().is_some_and(|pods| !pods.matches(&labels))
+        || skips(&labels, &profile.skip.labels)
+        || skips(&annotations, &profile.skip.annotations)
 }
 
 /// Whether a pod is Ready, on a machine that runs, and not told to stop.
