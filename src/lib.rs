@@ -22,6 +22,8 @@ pub mod http_client;
 pub mod metrics;
 pub mod notify;
 pub mod policy_files;
+#[cfg(test)]
+mod scripted;
 pub mod serve;
 #[cfg(feature = "world")]
 pub mod world;

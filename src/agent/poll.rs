@@ -4,6 +4,9 @@
 //! no quick repetitions. An event group is switched on by its first request, whose answer may take two minutes
 //! (<https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>).
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +110,13 @@ impl Poller {
     fn failed(&mut self, error: &ImdsError) -> Duration {
         let now = self.clock.now().monotonic;
         let mut text = error.to_string();
-        if matches!(error, ImdsError::Unreachable { .. }) && !self.had_document {
+        // Without the host's network the link-local address leads nowhere: a connection is refused, or never answered.
+        let leads_nowhere = match error {
+            ImdsError::Unreachable { .. } => !self.had_document,
+            ImdsError::TimedOut(_) => !self.known,
+            _ => false,
+        };
+        if leads_nowhere {
             text.push_str("; the pod needs `hostNetwork: true`, and the node must be a machine of Azure");
         }
         let told =

@@ -1,8 +1,6 @@
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
@@ -14,10 +12,9 @@ use futures::FutureExt;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::Dispatch;
-use tracing::subscriber::DefaultGuard;
 
 use super::*;
+use crate::scripted::{Answer, Log};
 
 /// A request that a receiver has got.
 #[derive(Clone, Debug)]
@@ -27,15 +24,6 @@ struct Seen {
     url: String,
     headers: reqwest::header::HeaderMap,
     body: String,
-}
-
-/// What a receiver does with a request.
-#[derive(Clone)]
-enum Answer {
-    Status(u16),
-    With(u16, &'static str, String),
-    Never,
-    Refused,
 }
 
 fn retry_after(status: u16, value: &str) -> Answer {
@@ -78,16 +66,7 @@ impl Scene {
             });
             drop(register);
             let answer = script(&host, number);
-            async move {
-                let response = http::Response::builder();
-                let response = match answer {
-                    Answer::Status(status) => response.status(status).body(""),
-                    Answer::With(status, name, value) => response.status(status).header(name, value).body(""),
-                    Answer::Never => std::future::pending().await,
-                    Answer::Refused => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)),
-                };
-                Ok(Response::from(response.unwrap()))
-            }
+            answer.give()
         });
         let (notifier, deliveries, work) = notifier_through(transport, clock, Arc::clone(&metrics));
         let work = AbortOnDropHandle::new(tokio::spawn(work));
@@ -179,40 +158,6 @@ fn told(id: &str) -> Notification {
         at: "2026-04-11T22:00:00Z".parse().unwrap(),
         node: "n1".into(),
         event: None,
-    }
-}
-
-/// Everything that is logged in this thread, from the finest level on.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn listen(&self) -> DefaultGuard {
-        // With a single listener in the process, what another thread logs first without one would be taken to interest
-        // nobody.
-        static SECOND: OnceLock<Dispatch> = OnceLock::new();
-        SECOND.get_or_init(|| Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).finish()));
-        let log = self.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(move || log.clone())
-            .finish();
-        tracing::subscriber::set_default(subscriber)
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 
