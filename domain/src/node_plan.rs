@@ -17,6 +17,7 @@ use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 
 use crate::drain::pod::PodName;
 use crate::drain::{Order, Outcome};
+use crate::fingerprint::fingerprint;
 use crate::marks::{Claim, Claims, MarkChanges, Marking, Marks, TaintEffect};
 use crate::notification::{Notification, Topic};
 use crate::policy::{Action, Approve, AtDeadline, Judgement, NodeTraits, PolicySet, Profile, Ruling};
@@ -50,6 +51,23 @@ const POOL_LABELS: [&str; 2] = ["kubernetes.azure.com/agentpool", "agentpool"];
 
 /// Events whose deadlines are this close are drained for as one, in the way of the hardest.
 const SAME_TIME: Duration = Duration::from_secs(10);
+
+/// From so many other machines on that the same befalls, they mind each other: a few more or less in a cluster make no
+/// difference to where pods go, nor to the API server.
+const MANY_OTHERS: usize = 5;
+
+/// Where the same befalls many machines: how long all of them have to cordon their nodes before the first drain begins.
+/// Each asks Azure once a second, and then reads and writes its node.
+const OTHERS_CORDON_WITHIN: Duration = Duration::from_secs(3);
+
+/// By how much each of the other machines spreads the beginnings of the drains.
+const TURN_EACH: Duration = Duration::from_millis(200);
+
+/// The latest of these beginnings.
+const LAST_TURN: Duration = Duration::from_secs(30);
+
+/// With less time than this nobody waits for others.
+const TIME_FOR_TURNS: Duration = Duration::from_secs(120);
 
 /// A `NotBefore` that moves away by less than this is not worth a write to the node.
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(2);
@@ -159,6 +177,8 @@ pub enum Stage {
     Cordoned,
     /// The node is cordoned; other nodes of its pool are being drained, and it has to wait for its turn.
     WaitingForSlot,
+    /// The node is cordoned; the same befalls many other machines, which are given time to cordon theirs. Until when.
+    WaitingForOthers(Timestamp),
     /// The node is being drained until this deadline.
     Draining(Timestamp),
     /// The node is drained; the event is still to come or to end.
@@ -183,6 +203,7 @@ impl Stage {
             Self::Held => "held",
             Self::Cordoned => "cordoned",
             Self::WaitingForSlot => "waiting-for-slot",
+            Self::WaitingForOthers(_) => "waiting-for-others",
             Self::Draining(_) => "draining",
             Self::Drained => "drained",
             Self::Incomplete => "incomplete",
@@ -193,13 +214,14 @@ impl Stage {
     }
 
     /// Every word that [`Self::word`] may say.
-    pub const WORDS: [&'static str; 12] = [
+    pub const WORDS: [&'static str; 13] = [
         "idle",
         "ignoring",
         "waiting",
         "held",
         "cordoned",
         "waiting-for-slot",
+        "waiting-for-others",
         "draining",
         "drained",
         "incomplete",
@@ -220,6 +242,11 @@ impl fmt::Display for Stage {
             Self::WaitingForSlot => {
                 out.write_str("cordoned; other nodes of the pool are being drained, and this one waits for its turn")
             }
+            Self::WaitingForOthers(turn) => write!(
+                out,
+                "cordoned; the same befalls many other machines, which cordon theirs now; draining from {} on",
+                stamp(*turn)
+            ),
             Self::Draining(deadline) => write!(out, "draining until {} at the latest", stamp(*deadline)),
             Self::Drained => out.write_str("drained; waiting for the event to come and go"),
             Self::Incomplete => out.write_str("drained as far as it went; waiting for the event to come and go"),
@@ -376,6 +403,15 @@ impl Call {
     }
 }
 
+/// What a drain that has not begun waits for, on a node that is cordoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// A slot of the pool.
+    ForSlot,
+    /// Its time among the machines that the same befalls.
+    ForOthers(Timestamp),
+}
+
 struct Planner<'a> {
     now: Now,
     situation: Situation<'a>,
@@ -390,7 +426,7 @@ struct Planner<'a> {
     /// The claims of the other role, or why they cannot be read.
     other: Result<Claims, RecordError>,
     slot: Option<SlotNeed>,
-    waits_for_slot: bool,
+    waits: Option<Wait>,
     on_write: Vec<Announcement>,
     announcements: Vec<Announcement>,
 }
@@ -408,7 +444,7 @@ impl<'a> Planner<'a> {
             unreadable: None,
             other: claims_of_other_role(situation.node.other_record.as_deref()),
             slot: None,
-            waits_for_slot: false,
+            waits: None,
             on_write: Vec::new(),
             announcements: Vec::new(),
         }
@@ -668,12 +704,17 @@ impl<'a> Planner<'a> {
         if self.situation.node.held {
             return None;
         }
+        if let Some(turn) = self.turn(&calling, deadline).filter(|_| running.is_none()) {
+            self.waits = Some(Wait::ForOthers(turn));
+            self.start = Some(self.start.map_or(turn, |start| start.min(turn)));
+            return None;
+        }
         // Only where every event leaves room for it does one drain wait for others.
         let most = calling.iter().map(|call| call.nodes_at_once).min().flatten();
         if let Some(most) = most {
             self.slot = Some(SlotNeed { pool: self.situation.node.pool().to_owned(), most });
             if running.is_none() && !self.situation.slot_held {
-                self.waits_for_slot = true;
+                self.waits = Some(Wait::ForSlot);
                 return None;
             }
         }
@@ -700,6 +741,26 @@ impl<'a> Planner<'a> {
         Some(DrainOrder { events, order: Order { profile, started_at, deadline, uncordoned_at } })
     }
 
+    /// When the drain may begin, if that is later, because the same befalls many other machines and there is time: the others
+    /// are given some to cordon their nodes, so that no pod moves from one to the next, and they begin one after the other,
+    /// so that they do not overrun the API server together.
+    fn turn(&self, calling: &[Call], deadline: Timestamp) -> Option<Timestamp> {
+        let document = self.situation.sightings.latest()?;
+        let recorded = || calling.iter().filter_map(|call| self.next.event(&call.event));
+        let befalls = |event: &&ScheduledEvent| recorded().any(|recorded| recorded.event_type == event.event_type);
+        let machines = document.events.iter().filter(befalls).flat_map(|event| &event.resources);
+        let others: BTreeSet<&VmName> = machines.filter(|vm| *vm != self.situation.vm).collect();
+        if others.len() < MANY_OTHERS || self.now.until(deadline) < TIME_FOR_TURNS {
+            return None;
+        }
+        let spread = TURN_EACH.saturating_mul(u32::try_from(others.len()).unwrap_or(u32::MAX)).min(LAST_TURN);
+        // Nodes of a pool are called alike, and spread all the same.
+        let share = u32::try_from(fingerprint(&self.situation.node.name) % 1000).unwrap_or_default();
+        let turn =
+            plus(recorded().filter_map(|event| event.ruled_at).max()?, OTHERS_CORDON_WITHIN + spread * share / 1000);
+        (turn > self.now.wall).then_some(turn)
+    }
+
     /// A drain that its deadline ended with pods left goes on if the event turns out to come later, or if another
     /// event leaves more time than the one whose deadline that was.
     fn try_again_where_the_deadline_moved_away(&mut self) {
@@ -722,7 +783,7 @@ impl<'a> Planner<'a> {
             self.look_at_marks();
             return MarkChanges::default();
         }
-        let unschedulable = self.cordon(drain_called_for || self.waits_for_slot);
+        let unschedulable = self.cordon(drain_called_for || self.waits.is_some());
         let beside = self.mark_beside_cordon();
         MarkChanges { unschedulable, ..beside }
     }
@@ -979,8 +1040,10 @@ impl<'a> Planner<'a> {
         if let Some(DrainOrder { order, .. }) = drain {
             return Stage::Draining(order.deadline);
         }
-        if self.waits_for_slot {
-            return Stage::WaitingForSlot;
+        match self.waits {
+            Some(Wait::ForSlot) => return Stage::WaitingForSlot,
+            Some(Wait::ForOthers(turn)) => return Stage::WaitingForOthers(turn),
+            None => {}
         }
         if !acting.is_empty() {
             let results = self.next.events.iter().filter_map(|event| event.drained);

@@ -126,8 +126,9 @@ impl Machines {
     }
 
     /// The API server answers no agent for so long.
-    pub fn cut_off(&mut self, time: Duration, now: Monotonic) {
+    pub fn cut_off(&mut self, time: Duration, (now, wall): (Monotonic, Timestamp)) {
         self.away_until = self.away_until.max(Some(now + time));
+        self.checker.see_api_server(true, wall);
         for lines in self.lines.values() {
             lines.cut_off(true);
         }
@@ -169,7 +170,7 @@ impl Machines {
             for lines in self.lines.values() {
                 lines.cut_off(false);
             }
-            self.checker.stir(wall);
+            self.checker.see_api_server(false, wall);
         }
         for (node, due) in &mut self.due {
             let Some(lines) = self.lines.get(node) else { continue };

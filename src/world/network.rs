@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use domain::time::Monotonic;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
 use http::{Method, Request, Response, StatusCode};
@@ -20,6 +21,7 @@ use tower::{BoxError, Service, ServiceExt};
 use super::api_server::ApiServer;
 use super::api_server::store::Actor;
 use super::scenario::Partition;
+use crate::clock::Clock;
 
 /// What requests to the API server meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +30,33 @@ pub struct Weather {
     pub faults: u8,
     /// How long one takes at the most.
     pub latency: Duration,
+}
+
+/// The line before an API server that takes only so many requests a second.
+#[derive(Clone, Debug)]
+pub struct WaitingLine {
+    clock: Clock,
+    gap: Duration,
+    /// When the next request may pass.
+    next: Arc<Mutex<Monotonic>>,
+}
+
+impl WaitingLine {
+    /// A line through which `per_second` requests pass; all if it is 0.
+    pub fn new(clock: Clock, per_second: u32) -> Self {
+        let gap = Duration::from_secs(1).checked_div(per_second).unwrap_or_default();
+        Self { clock, gap, next: Arc::new(Mutex::new(clock.now().monotonic)) }
+    }
+
+    async fn pass(&self) {
+        let turn = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let turn = self.clock.now().monotonic.max(*next);
+            *next = turn + self.gap;
+            turn
+        };
+        self.clock.sleep_until(turn).await;
+    }
 }
 
 /// A request to the metadata service, or the answer to it.
@@ -63,6 +92,7 @@ pub struct Lines {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
     killed: Arc<Notify>,
+    waiting_line: WaitingLine,
 }
 
 struct State {
@@ -114,12 +144,12 @@ enum Fate {
 }
 
 impl Lines {
-    /// Lines on which the seed decides.
-    pub fn new(seed: u64, weather: Weather) -> Self {
+    /// Lines on which the seed decides. All machines wait in one line for the API server.
+    pub fn new(seed: u64, weather: Weather, waiting_line: WaitingLine) -> Self {
         let dice = fastrand::Rng::with_seed(seed);
         let state =
             State { dice, weather, up: true, frozen: false, api_away: false, partition: None, dies_after: None };
-        Self { state: Arc::new(Mutex::new(state)), changed: Arc::default(), killed: Arc::default() }
+        Self { state: Arc::new(Mutex::new(state)), changed: Arc::default(), killed: Arc::default(), waiting_line }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -271,6 +301,7 @@ impl Lines {
                     let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
                     let (there, back, fate) = lines.draw(watches);
                     tokio::time::sleep(there).await;
+                    lines.waiting_line.pass().await;
                     let answer = match fate {
                         Fate::IsLost => return Err(Reset.into()),
                         Fate::IsRefused(code) => turned_away(code),

@@ -43,6 +43,8 @@ pub struct Scenario {
     pub begins: Timestamp,
     /// How long a machine is away when it reboots or moves to another host.
     pub away: Duration,
+    /// How many requests a second the API server takes of all agents; 0 if it takes all.
+    pub requests_per_second: u32,
     /// The node pools.
     pub pools: Vec<Pool>,
     /// What runs on them.
@@ -262,6 +264,8 @@ struct ScenarioFile {
     begins: Option<Timestamp>,
     #[serde(default = "usual_absence")]
     machines_away_for: Period,
+    #[serde(default)]
+    api_server: ApiServerFile,
     pools: Spanned<Vec<Pool>>,
     #[serde(default)]
     workloads: Vec<Workload>,
@@ -270,6 +274,12 @@ struct ScenarioFile {
     chance: Option<Spanned<Chance>>,
     #[serde(default)]
     expect: BTreeMap<String, Spanned<Bounds>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ApiServerFile {
+    requests_per_second: u32,
 }
 
 #[derive(Deserialize)]
@@ -372,6 +382,7 @@ impl ScenarioFile {
             lasts,
             begins,
             machines_away_for,
+            api_server,
             pools,
             workloads,
             steps,
@@ -421,6 +432,7 @@ impl ScenarioFile {
             lasts: lasts.value.0,
             begins: begins.or_else(|| BEGINS.parse().ok()).unwrap_or_default(),
             away: machines_away_for.0,
+            requests_per_second: api_server.requests_per_second,
             pools: pools.value,
             workloads,
             steps,

@@ -26,7 +26,7 @@ use super::invariants::{Checker, has_conditions_of_ours};
 use super::kubelets::{Fate, HowItEnded, Kubelets, MachineSpec, READY_AFTER_ANNOTATION, STOPS_AFTER_ANNOTATION};
 use super::lives::{self, Agent, Connect};
 use super::machines::Machines;
-use super::network::{Exchange, Lines, Weather, Witness};
+use super::network::{Exchange, Lines, WaitingLine, Weather, Witness};
 use super::onlooker::{AzureNews, ClusterNews};
 use super::scenario::{Act, DisruptionBudget, Partition, Pool, Scenario, Workload, WorkloadKind};
 use super::timeline::{Row, Timeline, Tone, Who};
@@ -123,8 +123,9 @@ impl Stage {
         let kubelets = Kubelets::new(&server);
         let controllers = controllers::start(&server);
         let weather = Weather { faults: scenario.chance.api_faults, latency: scenario.chance.latency.0 };
-        let lines: BTreeMap<String, Lines> =
-            node_of.values().map(|node| (node.clone(), Lines::new(of(seed, node), weather))).collect();
+        let waiting_line = WaitingLine::new(clock, scenario.requests_per_second);
+        let lines_of = |node: &String| Lines::new(of(seed, node), weather, waiting_line.clone());
+        let lines: BTreeMap<String, Lines> = node_of.values().map(|node| (node.clone(), lines_of(node))).collect();
         for machine in machines {
             kubelets.boot(machine)?;
         }
@@ -473,7 +474,7 @@ impl Stage {
             }
             Act::ApiServerAway(time) => {
                 self.tell(None, Who::Fault, format!("the API server answers no agent for {}", spoken(time)));
-                self.machines().cut_off(time, now.monotonic);
+                self.machines().cut_off(time, (now.monotonic, now.wall));
             }
             Act::Partition(node, partition, time) => {
                 let whom = match partition {

@@ -91,11 +91,16 @@ async fn until_probe(scene: &Scene, path: &str, wanted: u16) -> Result<String, A
 
 // D-11
 pub(crate) async fn events_that_cannot_be_written_delay_nothing(context: Context) -> TestResult {
-    for fault in [Fault::Hang, Fault::Answer(Answer::failure(StatusCode::FORBIDDEN, "Forbidden", "no Events for you"))]
-    {
+    let failure = |status, reason: &str| Fault::Answer(Answer::failure(status, reason, "no Events for you"));
+    let twice = failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
+    for (fault, times) in [
+        (Fault::Hang, usize::MAX),
+        (failure(StatusCode::FORBIDDEN, "Forbidden"), usize::MAX),
+        (twice, 2),
+    ] {
         let mut scene = Scene::new(&context, "no-events").await?;
         scene.running(&Workload::deployment("web", 5), 5).await?;
-        scene.proxy.inject(RequestMatcher::any().path_ends_with("/events"), fault);
+        scene.proxy.inject(RequestMatcher::any().path_ends_with("/events").times(times), fault);
         scene.start_agent()?;
         scene.polls(1).await?;
         let published = Stopwatch::start();
@@ -105,6 +110,11 @@ pub(crate) async fn events_that_cannot_be_written_delay_nothing(context: Context
         assert!(took < Duration::from_secs(2) + NOISE, "the evictions took {took:?}");
         let ended = scene.until_drain_ended(SOON).await?;
         assert_eq!(ended["events"][0]["drained"], "drained");
+        if times == 2 {
+            scene.until_told("NodeDrainEnd").await?;
+        } else {
+            scene.until_metric(r#"remediator_recorded_events_total{result="dropped"}"#, SOON).await?;
+        }
     }
     Ok(())
 }

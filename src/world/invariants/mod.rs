@@ -124,6 +124,7 @@ struct State {
     announced: BTreeMap<String, (Timestamp, Timestamp)>,
     leases: BTreeMap<String, Lease>,
     repairs: BTreeMap<String, Repair>,
+    api_server_away: bool,
     verdict: Verdict,
 }
 
@@ -152,6 +153,7 @@ impl Checker {
             announced: BTreeMap::new(),
             leases: BTreeMap::new(),
             repairs: BTreeMap::new(),
+            api_server_away: false,
             verdict: Verdict::default(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -210,6 +212,12 @@ impl Checker {
             node.clock_before = Some((std::mem::replace(&mut node.clock_wrong_by, wrong_by), at));
             node.stirred = Some(at);
         }
+    }
+
+    /// The API server answers no agent, or all again.
+    pub fn see_api_server(&self, away: bool, at: Timestamp) {
+        self.state().api_server_away = away;
+        self.stir(at);
     }
 
     /// Something happened that gives all agents reasons to act.
@@ -349,6 +357,9 @@ impl State {
 
     /// What an agent that is well has had the time to do.
     fn check_patience(&mut self, now: Timestamp) {
+        if self.api_server_away {
+            return;
+        }
         let long_ago = minus(now, ACTS_WITHIN);
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         for name in names {

@@ -236,6 +236,7 @@ fn every_stage_has_its_word() {
         Stage::Held,
         Stage::Cordoned,
         Stage::WaitingForSlot,
+        Stage::WaitingForOthers(at),
         Stage::Draining(at),
         Stage::Drained,
         Stage::Incomplete,

@@ -118,3 +118,67 @@ fn a_drain_that_waits_for_its_turn_until_it_is_too_late_is_not_begun() {
     assert_eq!((plan.stage, plan.drain, plan.slot), (Stage::Cordoned, None, None));
     assert_eq!(life.cordon_writes, [true]);
 }
+
+/// A Reboot of the own machine and of so many others.
+fn reboot_with(life: &Life, others: usize) -> String {
+    let mut vms: Vec<String> = vec![VM.into()];
+    vms.extend((100..).take(others).map(|number| format!("aks-np1-12345678-vmss_{number}")));
+    let vms: Vec<&str> = vms.iter().map(String::as_str).collect();
+    life.event_on("e1", "Reboot", "Scheduled", &vms, Some(601))
+}
+
+/// After how many seconds the drain begins on a node of this name.
+fn drain_begins_after(name: &str, others: usize) -> u64 {
+    let mut life = Life::new();
+    life.node.name = name.into();
+    let event = reboot_with(&life, others);
+    (0..40)
+        .find(|_| {
+            let plan = life.poll(&[&event]);
+            assert!(life.node.marks.unschedulable, "the cordon never waits");
+            assert_eq!(plan.drain.is_none(), matches!(plan.stage, Stage::WaitingForOthers(_)));
+            plan.drain.is_some()
+        })
+        .unwrap_or_else(|| panic!("{name} is never drained"))
+}
+
+// D-08 (a): no pod moves to a node that the same befalls, and evictions come at a bounded rate.
+#[test]
+fn where_the_same_befalls_many_machines_they_cordon_first_and_drain_one_after_the_other() {
+    for few in [0, 1, 4] {
+        assert_eq!(drain_begins_after("aks-np1-12345678-vmss000001", few), 0, "{few} others");
+    }
+    let begins = drain_begins_after("aks-np1-12345678-vmss000001", 5);
+    assert!((3..=4).contains(&begins), "{begins}");
+    let mut begins: Vec<u64> =
+        (0..100).map(|number| drain_begins_after(&format!("aks-np1-12345678-vmss{number:06}"), 99)).collect();
+    begins.sort_unstable();
+    assert!(begins[0] >= 3 && begins[99] <= 23, "{begins:?}");
+    let most = (3..=23).map(|second| begins.iter().filter(|at| **at == second).count()).max();
+    assert!(most <= Some(15), "they are spread: {begins:?}");
+}
+
+#[test]
+fn nobody_waits_for_others_who_has_no_time_for_it_or_shares_only_a_pause_with_them() {
+    let mut life = Life::new();
+    let reboot = reboot_with(&life, 50);
+    let preempt = reboot.replace("Reboot", "Preempt").replace("22:10:01", "22:00:31");
+    assert_ne!(preempt, reboot.replace("Reboot", "Preempt"), "it comes in half a minute");
+    assert!(life.poll(&[&preempt]).drain.is_some());
+    let mut life = Life::new();
+    let own = life.event("e2", "Redeploy", "Scheduled", Some(601));
+    let freeze = reboot.replace("Reboot", "Freeze");
+    assert!(life.poll(&[&own, &freeze]).drain.is_some());
+}
+
+#[test]
+fn a_node_that_waits_for_others_is_looked_at_again_when_its_time_has_come_and_a_new_life_does_not_wait_anew() {
+    let mut life = Life::new();
+    let event = reboot_with(&life, 50);
+    let plan = life.poll(&[&event]);
+    let Stage::WaitingForOthers(turn) = plan.stage else { panic!("{:?}", plan.stage) };
+    assert_eq!(plan.look_again, Some(life.now.when(turn)));
+    life.restart();
+    let Stage::WaitingForOthers(again) = life.poll(&[&event]).stage else { panic!("it has begun") };
+    assert_eq!(again, turn);
+}

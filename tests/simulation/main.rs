@@ -3,6 +3,8 @@
 #![cfg(feature = "world")]
 #![allow(clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+mod stories;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +42,7 @@ fn policies(names: &[&str]) -> PolicySet {
 
 /// A policy that uses everything that policies can say.
 fn everything() -> PolicySet {
-    let text = include_str!("simulation/everything.yaml");
+    let text = include_str!("everything.yaml");
     PolicySet::new(vec![file::parse("everything.yaml", text).expect("it is a policy")]).expect("one policy has no tie")
 }
 
