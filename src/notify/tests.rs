@@ -161,6 +161,7 @@ fn told(id: &str) -> Notification {
     }
 }
 
+// N-01 a
 #[tokio::test(start_paused = true)]
 async fn any_answer_of_success_is_success() {
     let answers = [200, 201, 202, 204].map(Answer::Status);
@@ -172,6 +173,7 @@ async fn any_answer_of_success_is_success() {
     assert_eq!((scene.seen().len(), scene.counts("ops")), (4, [4, 0, 0, 0]));
 }
 
+// N-01 b
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_fails_is_tried_again_with_growing_pauses_until_it_takes_the_notification_once() {
     let mut scene = Scene::answering(&[Answer::Status(500), Answer::Refused, Answer::Status(408), Answer::Status(200)]);
@@ -199,6 +201,7 @@ async fn agents_of_different_nodes_do_not_come_back_at_the_same_moment() {
     assert!(pauses.len() > 10, "{pauses:?}");
 }
 
+// N-01 c
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_asks_to_wait_is_given_that_time() {
     for value in ["3", "Sat, 11 Apr 2026 22:00:03 GMT"] {
@@ -220,6 +223,7 @@ async fn a_receiver_that_asks_for_hours_is_given_a_minute_each_time_and_five_min
     assert!(took < Duration::from_secs(300), "{took:?}");
 }
 
+// N-01 d
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_is_silent_is_given_up_after_its_time_at_each_of_six_tries() {
     let mut scene = Scene::answering(&[Answer::Never]);
@@ -230,6 +234,7 @@ async fn a_receiver_that_is_silent_is_given_up_after_its_time_at_each_of_six_tri
     assert!(scene.clock.now().monotonic.since_start() < Duration::from_secs(60));
 }
 
+// N-01 e
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_refuses_a_notification_for_what_it_is_is_not_asked_again() {
     for status in [400, 401, 403, 404, 410, 413] {
@@ -240,6 +245,7 @@ async fn a_receiver_that_refuses_a_notification_for_what_it_is_is_not_asked_agai
     }
 }
 
+// N-02 d
 #[tokio::test(start_paused = true)]
 async fn a_redirect_is_followed_on_the_same_host_with_the_whole_notification_and_three_times_at_most() {
     for (answers, requests, gave_up) in [
@@ -477,6 +483,7 @@ async fn no_secret_is_in_a_log_a_metric_or_what_debug_prints() {
     }
 }
 
+// N-02 a
 #[tokio::test(start_paused = true)]
 async fn the_body_of_a_template_is_valid_json_with_the_text_as_it_was() {
     let text = r#"{"text": "{{ node }}: {{ note }} ({{ event.type }})"}"#.to_owned();
@@ -516,6 +523,7 @@ async fn the_body_of_a_template_is_valid_json_with_the_text_as_it_was() {
     }
 }
 
+// N-03
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_notifications_make_no_more_series_than_ten() {
     let mut scene = Scene::answering(&[Answer::Status(200)]);

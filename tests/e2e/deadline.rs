@@ -10,7 +10,17 @@ use crate::scene::{NOISE, SOON, Scene, Stopwatch, grace_of, is_success, pod_of, 
 
 // D-10
 pub(crate) async fn a_preempt_asks_all_pods_at_once_and_deletes_what_is_held_back(context: Context) -> TestResult {
-    let mut scene = Scene::new(&context, "preempt").await?;
+    preempt(context, "preempt", 30, 5).await
+}
+
+// D-10, variant
+pub(crate) async fn a_preempt_with_eight_seconds_left_does_the_same_in_less_time(context: Context) -> TestResult {
+    preempt(context, "hasty-preempt", 8, 3).await
+}
+
+/// `asked_within` is the time in which all pods that no budget holds back are asked.
+async fn preempt(context: Context, name: &str, notice: u64, asked_within: u64) -> TestResult {
+    let mut scene = Scene::new(&context, name).await?;
     let slow = |name, count| {
         Workload::deployment(name, count)
             .grace(Duration::from_secs(60))
@@ -24,22 +34,26 @@ pub(crate) async fn a_preempt_asks_all_pods_at_once_and_deletes_what_is_held_bac
     scene.polls(1).await?;
     let published = Stopwatch::start();
     let already = scene.proxy.requests().len();
-    scene.imds.inject(EventSpec::preempt(&scene.vm).notice(Duration::from_secs(30)))?;
+    scene.imds.inject(EventSpec::preempt(&scene.vm).notice(Duration::from_secs(notice)))?;
     scene.until_accepted(1).await?;
     let first_after = published.elapsed();
     assert!(first_after <= Duration::from_secs(2) + NOISE, "the first eviction came after {first_after:?}");
     scene.until_accepted(free.len()).await?;
     let all_after = published.elapsed();
-    assert!(all_after <= Duration::from_secs(5) + NOISE, "the last of the free pods was asked after {all_after:?}");
+    assert!(
+        all_after <= Duration::from_secs(asked_within) + NOISE,
+        "the last of the free pods was asked after {all_after:?}"
+    );
     let first_write = scene.proxy.requests()[already..].iter().find(|one| !one.method.is_safe()).cloned();
     assert_eq!(first_write.map(|one| one.method.to_string()).as_deref(), Some("PATCH"), "the cordon comes first");
 
     context.doing("waiting for the end");
     let ended = scene.until_drain_ended(Duration::from_secs(45)).await?;
     let took = published.elapsed();
-    assert!(took < Duration::from_secs(33) + NOISE, "the drain ended after {took:?}");
+    assert!(took < Duration::from_secs(notice + 3) + NOISE, "the drain ended after {took:?}");
     for request in scene.evictions().iter().chain(&scene.deletions()) {
-        assert!((1..=30).contains(&grace_of(request)), "grace {} for {}", grace_of(request), request.path);
+        let most = i64::try_from(notice)?;
+        assert!((1..=most).contains(&grace_of(request)), "grace {} for {}", grace_of(request), request.path);
     }
     let deleted = scene.deletions();
     assert!(deleted.iter().all(|request| uid_of(request) == uid(&held[0])), "only the held pod is deleted");

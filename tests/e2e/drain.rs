@@ -1,6 +1,6 @@
 //! Which pods are evicted, and how refusals and the agent's own death are dealt with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use control_plane::harness::{Context, TestResult};
@@ -174,10 +174,7 @@ pub(crate) async fn an_agent_killed_in_the_middle_goes_on_where_it_stopped(conte
     let ended = scene.until_drain_ended(Duration::from_secs(60)).await?;
     assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
 
-    let mut accepted: BTreeMap<String, usize> = BTreeMap::new();
-    for request in scene.evictions().iter().filter(|request| is_success(request)) {
-        *accepted.entry(uid_of(request)).or_default() += 1;
-    }
+    let accepted = accepted(&scene);
     let listed: Vec<String> = pods.iter().map(uid).collect();
     assert!(accepted.keys().all(|uid| listed.contains(uid)));
     let twice: Vec<&String> = accepted.iter().filter(|(_, times)| **times > 1).map(|(uid, _)| uid).collect();
@@ -195,6 +192,51 @@ pub(crate) async fn an_agent_killed_in_the_middle_goes_on_where_it_stopped(conte
         "each once over both lives"
     );
     Ok(())
+}
+
+// D-07 (c)
+pub(crate) async fn an_agent_killed_twenty_times_asks_no_pod_twice(context: Context) -> TestResult {
+    const PODS: u32 = 240;
+    let mut scene = Scene::new(&context, "killed-often").await?;
+    let web = Workload::deployment("web", PODS).stopping(Stopping::After(Duration::from_secs(1)));
+    let pods = scene.running(&web, PODS as usize).await?;
+    let _refuge = scene.another_node().await?;
+    scene.proxy.inject(RequestMatcher::any().path_ends_with("/eviction"), Fault::Delay(Duration::from_millis(100)));
+    scene.start_agent()?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    let mut deaths = Vec::new();
+    for life in 1..=20 {
+        context.doing(format!("killing life {life}"));
+        // As many again are on their way when it dies.
+        let born_with = accepted(&scene).len();
+        scene.until_accepted(born_with + 5).await?;
+        scene.kill_agent().await?;
+        deaths.push((scene.evictions().len(), accepted(&scene)));
+        scene.start_agent()?;
+    }
+    let ended = scene.until_drain_ended(Duration::from_secs(60)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    let listed: BTreeSet<String> = pods.iter().map(uid).collect();
+    assert!(accepted(&scene).keys().all(|uid| listed.contains(uid)), "others were asked");
+    // What was still on its way when an agent died may be asked for once more.
+    for (so_far, answered) in deaths {
+        let again = scene.evictions().into_iter().skip(so_far).find(|request| answered.contains_key(&uid_of(request)));
+        assert!(again.is_none(), "asked again although it was leaving: {again:?}");
+    }
+    scene.until_told("NodeDrainEnd").await?;
+    let told = scene.told().await?;
+    let count = |reason: &str| told.iter().filter(|one| *one == reason).count();
+    assert_eq!((count("NodeDrainStart"), count("NodeDrainEnd")), (1, 1), "{told:?}");
+    Ok(())
+}
+
+/// How often the eviction of each pod was accepted, by its UID.
+fn accepted(scene: &Scene) -> BTreeMap<String, usize> {
+    let mut accepted: BTreeMap<String, usize> = BTreeMap::new();
+    for request in scene.evictions().iter().filter(|request| is_success(request)) {
+        *accepted.entry(uid_of(request)).or_default() += 1;
+    }
+    accepted
 }
 
 // D-07 (b)

@@ -290,6 +290,18 @@ impl Scene {
         waited.map_err(|_| format!("{line:?} in the metrics: not so within {limit:?}\n{}", self.log()).into())
     }
 
+    /// Waits until this counter of the agent's, with its labels, is above zero.
+    pub(crate) async fn until_counted(&self, counter: &str, limit: Duration) -> Result<(), Anything> {
+        let waiting = async {
+            let counts = |metrics: &str| metrics.lines().any(|line| line.starts_with(counter) && !line.ends_with(" 0"));
+            while !self.probe("/metrics").await.is_ok_and(|(_, metrics)| counts(&metrics)) {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let waited = tokio::time::timeout(limit, waiting).await;
+        waited.map_err(|_| format!("{counter} is not counted within {limit:?}\n{}", self.log()).into())
+    }
+
     /// What Azure was told to start, in all of its machines.
     pub(crate) fn approvals(&self) -> Vec<Approval> {
         self.imds.approvals()

@@ -222,6 +222,7 @@ mod tests {
         assert_eq!(template.render(&sample(Topic::Drain, false, None)).unwrap(), "[]");
     }
 
+    // N-02 c
     #[test]
     fn a_template_that_fails_for_any_notification_is_refused_before_there_is_one() {
         for (text, expected) in [

@@ -25,6 +25,7 @@ fn what_a_receiver_leaves_out_is_filled_in() {
     );
 }
 
+// N-02 b: a number is taken as text.
 #[test]
 fn everything_about_a_receiver_can_be_said() {
     let text = r#"
