@@ -45,11 +45,7 @@ fn series(metrics: &str) -> usize {
 // N-03
 async fn ten_thousand_events() {
     let policy = Policy::built_in().expect("it is compiled in");
-    let scene = OneAgent::start(
-        PolicySet::new(vec![policy]).expect("one policy has no tie"),
-        Duration::from_secs(5),
-        serde_json::json!({}),
-    );
+    let scene = OneAgent::start(PolicySet::new(vec![policy]).expect("one policy has no tie"), Duration::from_secs(5));
     let kinds = ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "Unheard"];
     let statuses = [500, 503, 404, 410, 429];
     let (mut known, mut memory) = (0, 0);

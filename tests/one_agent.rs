@@ -48,7 +48,7 @@ async fn a_node_without_a_provider_id_is_drained_in_time_and_a_wrong_one_is_told
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _listening = tracing::subscriber::set_default(subscriber);
-    let scene = OneAgent::start(built_in(), Duration::from_secs(1), json!({}));
+    let scene = OneAgent::start(built_in(), Duration::from_secs(1));
     scene.run_pod("web");
     scene.pass(Duration::from_secs(5)).await;
     scene.answers(list(&[event("e1", "Preempt", "Scheduled", "Sat, 11 Apr 2026 22:00:35 GMT")]));

@@ -24,7 +24,14 @@ use control_plane::harness::{self, Test};
 use control_plane::{Options, SideKind, tests};
 
 fn main() -> ExitCode {
-    let mut all = tests![
+    let mut all = usual();
+    all.extend(long().into_iter().map(|test| test.limit(Duration::from_secs(150))));
+    all.extend(particular());
+    harness::run_on(&[embedded::embedded(), SideKind::real()], &Options::default(), &all)
+}
+
+fn usual() -> Vec<Test> {
+    tests![
         drain::a_budget_at_zero_holds_its_pod_until_a_new_one_is_ready,
         drain::pods_that_belong_to_the_node_or_have_finished_are_left_alone,
         drain::a_stateful_pod_that_was_created_anew_elsewhere_is_not_touched,
@@ -89,28 +96,30 @@ fn main() -> ExitCode {
         reload::a_broken_policy_leaves_the_last_good_one_in_force,
         reload::an_annotation_gives_a_node_another_policy,
         reload::a_node_whose_annotation_names_no_policy_is_left_alone_and_says_so,
-    ];
-    let long = tests![
+    ]
+}
+
+fn long() -> Vec<Test> {
+    tests![
         agreement::an_event_is_started_early_once_when_all_its_nodes_are_drained,
         agreement::another_node_tells_azure_if_the_first_dies_over_it,
         agreement::the_slot_of_a_node_that_died_goes_to_another,
         drain::a_full_node_is_drained_with_little_more_than_one_request_a_pod,
-    ];
-    all.extend(long.into_iter().map(|test| test.limit(Duration::from_secs(150))));
-    all.push(
+    ]
+}
+
+/// Those that need a server of their own, or only one of the servers.
+fn particular() -> Vec<Test> {
+    vec![
         Test::new(
             "trouble::an_api_server_away_for_twenty_seconds_is_waited_for",
             trouble::an_api_server_away_for_twenty_seconds_is_waited_for,
         )
         .alone(Options::default())
         .limit(Duration::from_secs(150)),
-    );
-    all.push(
         Test::new("doctor::each_right_that_is_missing_is_named", doctor::each_right_that_is_missing_is_named)
             // Behind the embedded one everything is allowed.
             .only_on("real"),
-    );
-    all.push(
         // Where no other test has made repairs known.
         Test::new(
             "agreement::a_repair_is_told_of_its_machines_event",
@@ -118,8 +127,6 @@ fn main() -> ExitCode {
         )
         .alone(Options::default())
         .limit(Duration::from_secs(150)),
-    );
-    all.push(
         Test::new(
             "walkthrough::the_readmes_command_shows_a_node_drained_and_given_back",
             walkthrough::the_readmes_command_shows_a_node_drained_and_given_back,
@@ -127,6 +134,5 @@ fn main() -> ExitCode {
         .only_on("real")
         // It may have to build the programs first.
         .limit(Duration::from_secs(900)),
-    );
-    harness::run_on(&[embedded::embedded(), SideKind::real()], &Options::default(), &all)
+    ]
 }

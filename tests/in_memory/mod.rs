@@ -40,13 +40,12 @@ pub(crate) struct OneAgent {
 }
 
 impl OneAgent {
-    /// Starts it, polling every `poll_interval`, on a node with this `spec`.
-    pub(crate) fn start(policies: PolicySet, poll_interval: Duration, spec: Value) -> Self {
+    /// Starts it, polling every `poll_interval`, on a node that nobody has given a provider id.
+    pub(crate) fn start(policies: PolicySet, poll_interval: Duration) -> Self {
         let clock = Clock::starting_at("2026-04-11T22:00:00Z".parse().expect("it is a time"));
         let server = ApiServer::new(clock, 1);
         let node = json!({
             "metadata": {"name": NODE},
-            "spec": spec,
             "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"bootID": "b"}},
         });
         server.create(&kubelet(), NODES, "", node).expect("the server is empty");

@@ -90,15 +90,20 @@ fn a_node_that_the_autoscaler_removes_in_the_middle_of_its_drain_troubles_nobody
     assert!(errors.len() <= 3, "{errors:?}");
 }
 
+/// An event of this kind for each node of the pool.
+fn events(nodes: u64, at: impl Fn(u64) -> String, kind: &str, notice: &str) -> String {
+    let step = |node| {
+        let at = at(node);
+        format!("- {{at: {at}, event: {{type: {kind}, vms: [np1_{node}], notice: {notice}}}}}\n")
+    };
+    (0..nodes).map(step).collect::<Vec<_>>().concat()
+}
+
 // D-08 a
 #[test]
 fn a_hundred_nodes_that_are_moved_at_once_are_cordoned_first_and_no_pod_is_asked_twice() {
     let nodes = 100;
-    let events: String = (0..nodes)
-        .map(|node| {
-            format!("- {{at: {}ms, event: {{type: Redeploy, vms: [np1_{node}], notice: 10m}}}}\n", 120_000 + node * 10)
-        })
-        .collect();
+    let events = events(nodes, |node| format!("{}ms", 120_000 + node * 10), "Redeploy", "10m");
     let report = play(
         &format!(
             "lasts: 4m\napiServer: {{requestsPerSecond: 100}}\npools: [{{name: np1, nodes: {nodes}}}]\n\
@@ -125,16 +130,11 @@ fn a_hundred_nodes_that_are_moved_at_once_are_cordoned_first_and_no_pod_is_asked
 // D-08 b
 #[test]
 fn machines_that_are_taken_back_are_drained_all_at_once_whatever_the_limit_and_moved_ones_two_at_a_time() {
-    let events = |at: &str, kind: &str, notice: &str| -> String {
-        (0..20)
-            .map(|node| format!("- {{at: {at}, event: {{type: {kind}, vms: [np1_{node}], notice: {notice}}}}}\n"))
-            .collect()
-    };
     let story = |at: &str, kind: &str, notice: &str| {
         format!(
             "lasts: 40m\npools: [{{name: np1, nodes: 20}}]\n\
              workloads: [{{name: web, kind: Deployment, replicas: 40, stopsAfter: 5s}}]\nsteps:\n{}",
-            events(at, kind, notice)
+            events(20, |_| at.to_owned(), kind, notice)
         )
     };
     let text = "apiVersion: remediator.dev/v1alpha1\nkind: Policy\nmetadata: {name: p}\n\

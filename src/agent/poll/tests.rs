@@ -25,7 +25,7 @@ fn secs(seconds: u64) -> Duration {
 /// When a request about events was asked and answered, and how many were under way then.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    at: Duration,
+    at: Monotonic,
     under_way: usize,
 }
 
@@ -69,7 +69,7 @@ impl Scene {
             } else {
                 let mut register = register.lock().unwrap();
                 let number = register.len();
-                register.push(Asked { at, under_way: *under_way.lock().unwrap() });
+                register.push(Asked { at: Monotonic::after_start(at), under_way: *under_way.lock().unwrap() });
                 script(number, at)
             };
             *under_way.lock().unwrap() += 1;
@@ -111,8 +111,8 @@ impl Scene {
     /// The pauses between one request and the next that began within this time.
     fn pauses(&self, from: Duration, to: Duration) -> Vec<Duration> {
         let asked = self.asked();
-        let within = asked.windows(2).filter(|pair| (from..to).contains(&pair[0].at));
-        within.map(|pair| pair[1].at - pair[0].at).collect()
+        let within = asked.windows(2).filter(|pair| (from..to).contains(&pair[0].at.since_start()));
+        within.map(|pair| pair[1].at.since(pair[0].at)).collect()
     }
 
     fn polls(&self, result: &'static str, code: u16) -> u64 {
@@ -130,14 +130,12 @@ impl Scene {
 #[tokio::test(start_paused = true)]
 async fn an_error_now_and_then_costs_one_poll_and_nothing_else() {
     let rare = [10, 500, 1000, 1500];
-    let scene = Scene::new(move |number, _| match rare.contains(&number) {
-        true => Answer::Body(503, r#"{"error":"busy"}"#.into()),
-        false => empty(),
-    });
+    let busy = || Answer::Body(503, r#"{"error":"busy"}"#.into());
+    let scene = Scene::new(move |number, _| if rare.contains(&number) { busy() } else { empty() });
     scene.until(secs(3600), |at, ready| assert!(ready.is_ok() || at < secs(1), "at {at:?}: {ready:?}")).await;
     let asked = scene.asked();
     for number in rare {
-        let pause = asked[number + 1].at - asked[number].at;
+        let pause = asked[number + 1].at.since(asked[number].at);
         assert!(pause <= secs(2), "{pause:?} after poll {number}");
     }
     assert_eq!((scene.polls("status", 503), scene.polls("ok", 200)), (4, asked.len() as u64 - 4));
