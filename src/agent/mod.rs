@@ -51,7 +51,7 @@ pub struct Settings {
     pub policies: PolicySource,
     /// Where the Leases are by which nodes agree.
     pub namespace: String,
-    /// Whether to ask the API server at the start for the rights that the policies need.
+    /// Whether to ask the API server, at the start and when the policies change, for the rights that they need.
     pub check_rights: bool,
     /// How often to ask for events.
     pub poll_interval: Duration,
@@ -137,9 +137,19 @@ async fn live(
         }
     };
     let polling = poll::poll(imds.clone(), Arc::clone(&board), clock, poll_interval, node.clone());
-    let rights = find_missing_rights(cluster.clone(), policies.policies().clone(), namespace.clone());
-    let _checking = check_rights.then(|| spawn(rights));
-    let following = policies::follow(policies, Arc::clone(&board), clock);
+    let check = {
+        let (cluster, namespace) = (cluster.clone(), namespace.clone());
+        move |policies| {
+            let (cluster, namespace) = (cluster.clone(), namespace.clone());
+            async move {
+                if check_rights {
+                    find_missing_rights(&cluster, &policies, &namespace).await;
+                }
+            }
+        }
+    };
+    let _checking = spawn(check(policies.policies().clone()));
+    let following = policies::follow(policies, Arc::clone(&board), clock, check);
     let agreeing = agree(imds, &cluster, &board, namespace, &node, own_pod.clone(), dry_run);
     let tools = crate::drain::Tools { cluster, recorder, metrics, own_pod };
     let outside = steward::Outside::new(notifier.clone(), deliveries);
@@ -175,8 +185,8 @@ async fn live(
 }
 
 /// A right that is missing would otherwise be noticed when it is needed, with seconds left.
-async fn find_missing_rights(cluster: Cluster, policies: PolicySet, namespace: String) {
-    match cluster.missing_rights(&rights(&policies), &namespace).await {
+async fn find_missing_rights(cluster: &Cluster, policies: &PolicySet, namespace: &str) {
+    match cluster.missing_rights(&rights(policies), namespace).await {
         Ok(missing) if missing.is_empty() => {}
         Ok(missing) => tracing::error!(
             missing = spoken(&missing),

@@ -32,15 +32,22 @@ impl PolicySource {
     }
 }
 
-/// Looks at the files for ever.
-pub(super) async fn follow(source: PolicySource, board: Arc<Board>, clock: Clock) {
+/// Looks at the files for ever. `check` looks at what new policies need beside what the old ones did.
+pub(super) async fn follow<F: Future<Output = ()>>(
+    source: PolicySource,
+    board: Arc<Board>,
+    clock: Clock,
+    check: impl Fn(PolicySet) -> F,
+) {
     let PolicySource::Files(mut policies, paths) = source else { return std::future::pending().await };
     let mut trouble: Option<String> = None;
     loop {
         clock.sleep(LOOK_EVERY).await;
         let result = match policy_files::load(&paths) {
             Ok(read) if read == policies => {
-                trouble = None;
+                if trouble.take().is_some() {
+                    tracing::info!("The policies are again what they were when they were last good");
+                }
                 continue;
             }
             Ok(read) => {
@@ -48,7 +55,8 @@ pub(super) async fn follow(source: PolicySource, board: Arc<Board>, clock: Clock
                 tracing::info!(policies = names.join(","), "The policies have changed");
                 policies = read.clone();
                 trouble = None;
-                board.change_policies(read);
+                board.change_policies(read.clone());
+                check(read).await;
                 "loaded"
             }
             Err(error) => {

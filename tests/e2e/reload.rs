@@ -68,6 +68,8 @@ pub(crate) async fn a_broken_policy_leaves_the_last_good_one_in_force(context: C
     scene.until_logged(&place, SOON).await?;
     assert!(scene.log().contains("the last good ones stay"), "{}", scene.log());
     scene.until_metric("remediator_policy_generation 1", SOON).await?;
+    mount(&folder, "..3", &policy_file("test", DRAIN))?;
+    scene.until_logged("again what they were when they were last good", SOON).await?;
     scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
     let ended = scene.until_drain_ended(SOON).await?;
     assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
