@@ -94,6 +94,7 @@ fn usual() -> Vec<Test> {
         agreement::the_restart_of_a_dead_machine_under_repair_is_started_for_it,
         reload::a_policy_that_changes_counts_for_later_events,
         reload::a_broken_policy_leaves_the_last_good_one_in_force,
+        reload::rights_that_policies_need_and_nobody_gave_are_named_before_they_are_needed,
         reload::an_annotation_gives_a_node_another_policy,
         reload::a_node_whose_annotation_names_no_policy_is_left_alone_and_says_so,
     ]

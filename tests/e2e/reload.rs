@@ -5,8 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use control_plane::Workload;
 use control_plane::harness::{Context, TestResult};
+use control_plane::{Answer, Fault, RequestMatcher, Workload};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
 use mock_imds::EventSpec;
 use serde_json::json;
 
@@ -70,6 +72,34 @@ pub(crate) async fn a_broken_policy_leaves_the_last_good_one_in_force(context: C
     scene.until_metric("remediator_policy_generation 1", SOON).await?;
     mount(&folder, "..3", &policy_file("test", DRAIN))?;
     scene.until_logged("again what they were when they were last good", SOON).await?;
+    scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
+    let ended = scene.until_drain_ended(SOON).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    Ok(())
+}
+
+// N-06
+pub(crate) async fn rights_that_policies_need_and_nobody_gave_are_named_before_they_are_needed(
+    context: Context,
+) -> TestResult {
+    let mut scene = Scene::new(&context, "rights").await?;
+    scene.running(&Workload::deployment("web", 2), 2).await?;
+    let folder = scene.with_policy_folder()?;
+    mount(&folder, "..1", &policy_file("test", DRAIN))?;
+    let refusal = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {},
+                         "spec": {}, "status": {"allowed": false}});
+    let refusal = Answer::text(StatusCode::CREATED, &refusal.to_string())
+        .header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    scene.proxy.inject(RequestMatcher::any().path_contains("selfsubjectaccessreviews"), Fault::Answer(refusal));
+    scene.start_agent()?;
+    scene.until_logged("The agent's service account lacks rights", SOON).await?;
+    assert!(scene.log().contains("create pods/eviction") && !scene.log().contains("delete pods"), "{}", scene.log());
+    mount(
+        &folder,
+        "..2",
+        &policy_file("test", &format!("{DRAIN}drain: {{profiles: {{default: {{atDeadline: delete}}}}}}\n")),
+    )?;
+    scene.until_logged("delete pods", SOON).await?;
     scene.imds.inject(EventSpec::reboot(&scene.vm).notice(MINUTES))?;
     let ended = scene.until_drain_ended(SOON).await?;
     assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
