@@ -14,7 +14,6 @@ pub enum PolicyFilesError {
         /// The file or folder.
         path: PathBuf,
         /// Why.
-        #[source]
         cause: std::io::Error,
     },
     /// There is nothing in a folder.
@@ -29,7 +28,6 @@ pub enum PolicyFilesError {
         /// What was named.
         paths: String,
         /// Why.
-        #[source]
         cause: PolicySetError,
     },
 }

@@ -74,6 +74,9 @@ fn handled(node: &ListedNode, event: &ScheduledEvent, policies: &PolicySet, now:
         _ if fixed.is_none() => Err("it has not begun".into()),
         _ if !node.unschedulable => Err("it is not cordoned".into()),
         Action::Cordon => Ok(()),
+        Action::Drain if record.as_ref().is_some_and(|record| record.uncordoned_at.is_some()) => {
+            Err("somebody uncordoned it, so that pods may have come since it was drained".into())
+        }
         Action::Drain => match recorded.and_then(|recorded| recorded.drained) {
             Some(DrainResult::Drained) => Ok(()),
             Some(DrainResult::Incomplete) => Err("its drain ended with pods left".into()),

@@ -40,6 +40,9 @@ pub const FIELD_MANAGER: &str = "remediator-agent";
 /// The name under which the repairer writes nodes.
 pub const REPAIRER_FIELD_MANAGER: &str = "remediator-repairer";
 
+/// For how long after its deadline a drain that an earlier life of the agent left unfinished is still gone on with.
+const STILL_WORTH_AN_EFFORT: Duration = Duration::from_secs(30);
+
 /// How often a cordon that someone takes away during a drain is put back.
 pub const MOST_CORDONS_RESTORED: u32 = 3;
 
@@ -125,6 +128,8 @@ pub struct FinishedDrain {
     pub started_at: Timestamp,
     /// The events that it was for.
     pub events: Vec<EventId>,
+    /// How it was done at the end.
+    pub profile: Profile,
     /// How it ended.
     pub outcome: Outcome,
     /// When it ended.
@@ -357,6 +362,10 @@ fn unreadable(situation: &Situation<'_>, error: RecordError) -> Plan {
     let note = error.to_string();
     let key = format!("{}/record-unreadable", situation.node.uid);
     let announcement = Announcement::new(key, "RecordUnreadable", note).on(Topic::Failed).warning_if(true);
+    // It cannot stand in the record until it is told, so each life tells it; the id is the same.
+    let untold = announcement.untold(Topic::Failed, &situation.node.uid, to_the_second(situation.now.wall));
+    let wanted = situation.topics.contains(&Topic::Failed) && !situation.told.contains(&untold.id);
+    let notifications = wanted.then(|| notification(&untold, &situation.node.name)).into_iter().collect();
     Plan {
         stage: Stage::RecordUnreadable(error),
         write: None,
@@ -364,10 +373,15 @@ fn unreadable(situation: &Situation<'_>, error: RecordError) -> Plan {
         conditions: ConditionChanges::default(),
         slot: None,
         approvals: Vec::new(),
-        notifications: Vec::new(),
+        notifications,
         announcements: vec![announcement],
         look_again: None,
     }
+}
+
+fn notification(untold: &Untold, node: &str) -> Notification {
+    let Untold { id, topic, reason, warning, note, at, event } = untold.clone();
+    Notification { id, topic, reason, warning, note, at, node: node.to_owned(), event }
 }
 
 /// An event that calls for a drain.
@@ -455,6 +469,7 @@ impl<'a> Planner<'a> {
         self.take_up_listed_events();
         self.let_go_of_gone_events();
         self.note_finished_drain();
+        self.give_up_drain_that_nobody_went_on_with();
         self.want_cordon_for_new_events();
         let drain = self.order_drain();
         let marks = self.mark_or_release(drain.is_some());
@@ -508,7 +523,10 @@ impl<'a> Planner<'a> {
             // What the record tells of has been told.
             let known = self.persisted.as_ref().and_then(|record| record.event(&event.id));
             let is_news = known.is_none_or(|known| known.status != event.status);
-            let told = is_news.then(|| sighting(event, &judgement, self.now));
+            // What is fixed goes on, whatever the policy says by now, unless that is more.
+            let fixed = known.and_then(|known| known.ruling.clone()).filter(|fixed| fixed.action >= judgement.action());
+            let counts = fixed.map_or_else(|| judgement.clone(), Judgement::Ruled);
+            let told = is_news.then(|| sighting(event, &counts, self.now));
             self.announcements.extend(told.clone());
             let position = self.next.events.iter().position(|recorded| recorded.id == event.id);
             let wanted = judgement.action() > Action::None;
@@ -566,9 +584,13 @@ impl<'a> Planner<'a> {
         if ruling.action > fixed && !self.situation.node.held && start > self.now.wall {
             self.start = Some(self.start.map_or(start, |known| known.min(start)));
         }
+        let asked = ruling.action;
         let ruling = self.for_now(ruling, start, recorded);
         if ruling.action <= fixed || self.situation.node.held {
             return;
+        }
+        if asked == Action::Drain && ruling.action < asked && start <= self.now.wall {
+            self.tell_on_write(telling::too_late(&recorded.id, &ruling));
         }
         if start <= self.now.wall || ruling.start.cordon_at_once {
             // Nobody could act before its time was over, and it is still listed: then it has come without notice.
@@ -616,8 +638,39 @@ impl<'a> Planner<'a> {
         drain.left_count = u32::try_from(left.len()).unwrap_or(u32::MAX);
         let told = telling::drain_ended(drain, &finished.outcome, finished.at);
         for event in &mut self.next.events {
-            if finished.events.contains(&event.id) {
+            // An event that moves other pods has still to be drained for.
+            let profile = event.ruling.as_ref().and_then(|ruling| ruling.profile.clone()).unwrap_or_default();
+            if finished.events.contains(&event.id) && profile.moves_the_same_pods(&finished.profile) {
                 event.drained = Some(*result);
+            }
+        }
+        self.tell_on_write(told);
+    }
+
+    /// A drain that a life of the agent left unfinished is not gone on with when its time is long over, or when the machine
+    /// has restarted since: then what it was for is over, or under way.
+    fn give_up_drain_that_nobody_went_on_with(&mut self) {
+        let node = self.situation.node;
+        if self.situation.draining || self.situation.finished.is_some() || node.held {
+            return;
+        }
+        let restarted = node.boot_id.is_some() && self.next.boot_id.is_some() && node.boot_id != self.next.boot_id;
+        let now = self.now.wall;
+        let is_over = |drain: &&mut DrainRecord| {
+            drain.finished_at.is_none()
+                && drain.deadline <= now
+                && (restarted || plus(drain.deadline, STILL_WORTH_AN_EFFORT) <= now)
+        };
+        let Some(drain) = self.next.drain.as_mut().filter(is_over) else { return };
+        drain.finished_at = Some(to_the_second(now));
+        let nobody_looked = Outcome { result: DrainResult::Incomplete, left: Vec::new(), evicted: 0, deleted: 0 };
+        let told = telling::drain_ended(drain, &nobody_looked, now);
+        let deadline = drain.deadline;
+        for event in &mut self.next.events {
+            let drains = event.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain);
+            let due = deadline_of(event.not_before, event.without_notice_since);
+            if drains && event.drained.is_none() && due.is_none_or(|due| due <= deadline.max(now)) {
+                event.drained = Some(DrainResult::Incomplete);
             }
         }
         self.tell_on_write(told);
@@ -660,11 +713,7 @@ impl<'a> Planner<'a> {
         let node = &self.situation.node.name;
         let untold = self.persisted.iter().flat_map(|record| &record.untold);
         let untold = untold.filter(|untold| !self.situation.told.contains(&untold.id));
-        let notification = |untold: &Untold| {
-            let Untold { id, topic, reason, warning, note, at, event } = untold.clone();
-            Notification { id, topic, reason, warning, note, at, node: node.clone(), event }
-        };
-        untold.map(notification).collect()
+        untold.map(|untold| notification(untold, node)).collect()
     }
 
     /// What has been told, or what nobody wants to be told any more, is forgotten.
@@ -692,8 +741,15 @@ impl<'a> Planner<'a> {
         let started_at = running.unwrap_or_else(|| to_the_second(self.now.wall));
         let mut calling: Vec<Call> =
             self.next.events.iter().filter_map(|event| Call::of(event, started_at, self.now)).collect();
-        // It may have become too late while the node waited for its turn.
-        calling.retain(|call| running.is_some() || !call.too_late);
+        if running.is_none() {
+            // It may have become too late while the node waited for its turn.
+            let is_late =
+                |call: &Call| call.too_late || (call.nodes_at_once.is_some() && call.deadline <= self.now.wall);
+            for late in calling.extract_if(.., |call| is_late(call)) {
+                let ruling = self.next.event(&late.event).and_then(|event| event.ruling.as_ref());
+                self.announcements.extend(ruling.map(|ruling| telling::too_late(&late.event, ruling)));
+            }
+        }
         let Some(deadline) = calling.iter().map(|call| call.deadline).min() else {
             // Its events are gone; another drain is another drain.
             if running.is_some() {
@@ -879,15 +935,22 @@ impl<'a> Planner<'a> {
             let note =
                 "Someone uncordoned the node while its event is still listed; it stays so. New pods may be lost.";
             let key = format!("{}/uncordoned/{restored}/{claim:?}", self.newest_event());
-            self.tell_on_write(Announcement::new(key, "NodeUncordoned", note).warning_if(true));
+            self.tell_on_write(Announcement::new(key, "NodeUncordoned", note).on(Topic::Failed).warning_if(true));
         }
         None
     }
 
     fn tell_cordon(&mut self, what: &str, warning: bool, note: &str) {
         let key = format!("{}/{what}", self.newest_event());
+        let mut told = Announcement::new(key, "NodeCordonEnd", note).warning_if(warning);
+        let drains = |event: &RecordedEvent| event.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain);
+        // Of a drain its beginning and its end are told.
+        if !self.next.events.iter().any(drains) {
+            told = told.on(Topic::Drain);
+            self.leave_untold(&told);
+        }
         // Told first, because everything else follows from it.
-        self.on_write.insert(0, Announcement::new(key, "NodeCordonEnd", note).warning_if(warning));
+        self.on_write.insert(0, told);
     }
 
     /// What tells one round of messages about the cordon from the next, which another event begins.

@@ -112,7 +112,13 @@ impl Case {
             ready: true,
             ..NodeView::default()
         };
-        let mut stage = Rehearsal { vm: VmName::new("vm"), node, sightings: Sightings::default(), slot_held: false };
+        let mut stage = Rehearsal {
+            vm: VmName::new("vm"),
+            node,
+            sightings: Sightings::default(),
+            slot_held: false,
+            draining: false,
+        };
         let mut mismatches = Vec::new();
         for Moment { after, event, expected } in moments {
             let found = stage.play(policies, event, moment(*after));
@@ -141,6 +147,7 @@ struct Rehearsal {
     node: NodeView,
     sightings: Sightings,
     slot_held: bool,
+    draining: bool,
 }
 
 impl Rehearsal {
@@ -165,7 +172,7 @@ impl Rehearsal {
                 sightings: &self.sightings,
                 node: &self.node,
                 policies,
-                draining: false,
+                draining: self.draining,
                 blocked: &[],
                 finished: None,
                 slot_held: self.slot_held,
@@ -177,6 +184,7 @@ impl Rehearsal {
             });
             let slot_given = next.slot.is_some() != self.slot_held;
             self.slot_held = next.slot.is_some();
+            self.draining = next.drain.is_some();
             match &next.write {
                 Some(write) if plans < MOST_PLANS => {
                     self.node.record.clone_from(&write.record);

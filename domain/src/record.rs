@@ -237,16 +237,18 @@ pub enum RecordError {
     /// It was written by a newer version.
     #[error(
         "annotation {AGENT_ANNOTATION} was written by a newer remediator (format {0}): upgrade this agent, or remove \
-         the annotation and check the node's cordon by hand"
+         the annotation and check its cordon, taints, labels and annotations by hand"
     )]
     Newer(u32),
     /// It is damaged.
-    #[error("annotation {AGENT_ANNOTATION} is damaged ({0}): remove it and check the node's cordon by hand")]
+    #[error(
+        "annotation {AGENT_ANNOTATION} is damaged ({0}): remove it and check its cordon, taints, labels and annotations by hand"
+    )]
     Damaged(String),
     /// It is about another machine.
     #[error(
         "annotation {AGENT_ANNOTATION} is about machine {recorded}, but this is {own}: is NODE_NAME or --node right? If so, \
-         remove the annotation and check the node's cordon by hand"
+         remove the annotation and check its cordon, taints, labels and annotations by hand"
     )]
     OtherMachine {
         /// The machine in the record.

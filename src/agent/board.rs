@@ -143,7 +143,8 @@ impl Board {
         let now = self.clock.now().monotonic;
         let mut state = self.state();
         let Some(vm) = state.instance.as_ref().map(|instance| instance.name.clone()) else { return };
-        let is_news = state.sightings.latest().is_none_or(|latest| latest.events != document.events);
+        let is_news =
+            state.trouble.is_some() || state.sightings.latest().is_none_or(|latest| latest.events != document.events);
         let foreign = is_news && has_foreign_events(&document, &vm);
         state.sightings.see(document, &vm);
         let over = state.forget_approvals_that_are_over();
@@ -207,6 +208,10 @@ impl Board {
         let state = self.state();
         let vm = state.instance.as_ref()?.name.clone();
         let latest = state.sightings.latest().filter(|latest| has_foreign_events(latest, &vm))?;
+        // Nobody knows whether they are still listed while Azure does not answer.
+        if state.trouble.is_some() {
+            return None;
+        }
         Some((vm, latest.clone()))
     }
 

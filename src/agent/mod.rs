@@ -156,6 +156,8 @@ async fn live(
     let mut steward = spawn(steward::Steward::new(tools, outside, Arc::clone(&board), node, dry_run).run());
     let mut working = spawn(work);
     let mut recording = spawn(recording);
+    // Probes are answered until the very end.
+    let mut serving = spawn(serving);
     tokio::select! {
         biased;
         () = stop => {}
@@ -165,7 +167,7 @@ async fn live(
         ended = supervised("notifications", &mut working) => return Err(ended),
         ended = supervised("policy files", spawn(following)) => return Err(ended),
         ended = supervised("agreement with other nodes", spawn(agreeing)) => return Err(ended),
-        ended = supervised("HTTP server", spawn(serving)) => return Err(ended),
+        ended = supervised("HTTP server", &mut serving) => return Err(ended),
     }
     tracing::info!("Stopping; the node stays as it is, and the next start goes on from its record");
     board.stop();

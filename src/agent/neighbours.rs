@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use domain::fingerprint::fingerprint;
 use domain::neighbour::{Repair, news, own_repairs};
+use domain::policy::Policy;
 use domain::scheduled_event::{Document, VmName};
 
 use super::board::{ApprovalWish, Board};
@@ -82,10 +83,10 @@ impl Neighbours {
     /// Whether the policy for this node wants that.
     async fn approves_own_repairs(&self) -> Result<bool, ClusterError> {
         let policies = self.board.policies();
-        if !policies.policies().iter().any(|policy| policy.approve_own_repairs) {
+        if !policies.policies().iter().any(Policy::approves_own_repairs) {
             return Ok(false);
         }
         let node = self.cluster.get_node(&self.node).await?.view;
-        Ok(policies.for_node(node.traits()).is_ok_and(|policy| policy.approve_own_repairs))
+        Ok(policies.for_node(node.traits()).is_ok_and(Policy::approves_own_repairs))
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::policy::PolicySet;
+use domain::policy::{Policy, PolicySet};
 
 use super::board::Board;
 use crate::clock::Clock;
@@ -53,6 +53,9 @@ pub(super) async fn follow<F: Future<Output = ()>>(
             Ok(read) => {
                 let names: Vec<&str> = read.policies().iter().map(|policy| policy.name.as_str()).collect();
                 tracing::info!(policies = names.join(","), "The policies have changed");
+                for warning in read.policies().iter().flat_map(Policy::warnings) {
+                    tracing::warn!("{warning}");
+                }
                 policies = read.clone();
                 trouble = None;
                 board.change_policies(read.clone());

@@ -46,6 +46,9 @@ const TICK: Duration = Duration::from_secs(5);
 /// How long admission that refuses marks beside the cordon is not asked again.
 const MARKS_REFUSED_FOR: Duration = Duration::from_secs(60);
 
+/// How soon a write is tried again that was denied for once.
+const AFTER_DENIAL: Duration = Duration::from_secs(1);
+
 /// How many announcements are remembered so as not to make them again; a node sees a few in a month.
 const MOST_REMEMBERED: usize = 256;
 
@@ -128,6 +131,8 @@ pub(super) struct Steward {
     conditions: Patience,
     /// Until when the API server's admission, which has just refused marks beside the cordon, is not asked again.
     marks_refused_until: Option<Monotonic>,
+    /// Whether the last write was denied, and not by an admission policy or webhook.
+    denied_before: bool,
     outside: Outside,
     drain: Option<RunningDrain>,
     /// What stopped drains have asked for and still wait for.
@@ -158,6 +163,7 @@ impl Steward {
             writing_conditions: None,
             conditions: Patience::default(),
             marks_refused_until: None,
+            denied_before: false,
             outside,
             drain: None,
             winding_down: Vec::new(),
@@ -217,6 +223,8 @@ impl Steward {
         let mut conflicts = 0;
         for _ in 0..MOST_ROUNDS {
             self.board.tick(Loop::Steward);
+            let progress = self.drain.as_ref().map(|running| running.orders.progress());
+            self.board.drain_ticked(progress.as_ref().map(|progress| progress.ticked));
             if self.board.is_stopping() {
                 return None;
             }
@@ -250,8 +258,6 @@ impl Steward {
             if !self.dry_run {
                 self.outside.follow(self.board.policies().for_node(node.traits()).ok());
             }
-            let progress = self.drain.as_ref().map(|running| running.orders.progress());
-            self.board.drain_ticked(progress.as_ref().map(|progress| progress.ticked));
             let plan = plan(&Situation {
                 vm: &vm,
                 sightings: &sightings,
@@ -381,6 +387,7 @@ impl Steward {
         match self.node.write(write).await {
             Ok(()) => {
                 self.writing.succeeded();
+                self.denied_before = false;
                 self.finished = None;
                 let tales = self.announce(node, &write.announcements);
                 self.tell(tales);
@@ -389,6 +396,12 @@ impl Steward {
             Err(error) if error.is_conflict() && *conflicts < CONFLICTS_AT_ONCE => {
                 *conflicts += 1;
                 Written::PlanAgain
+            }
+            // An API server that has just started may refuse for a moment what it allows afterwards.
+            Err(error) if error.is_denied() && !error.is_by_admission() && !self.denied_before => {
+                self.denied_before = true;
+                tracing::warn!(%error, "The node could not be written; trying again");
+                Written::Later(self.clock.now().monotonic + AFTER_DENIAL)
             }
             Err(error) if error.is_denied() && write.marks.beside_cordon() => {
                 tracing::warn!(%error, "The marks beside the cordon are refused; writing the cordon alone");
@@ -492,12 +505,12 @@ impl Steward {
 
     fn drain_ended(&mut self, ended: Result<Ended, JoinError>) {
         let Some(running) = self.drain.take() else { return };
-        let outcome = match ended {
-            Ok(Ended::Over(outcome)) => outcome,
-            Ok(Ended::Stopped(under_way)) => {
+        let (outcome, profile) = match ended {
+            Ok(Ended { over, under_way }) => {
                 self.winding_down.retain(|task| !task.is_finished());
                 self.winding_down.push(spawn(under_way));
-                return;
+                let Some(over) = over else { return };
+                over
             }
             Err(error) => {
                 // The record says that a drain is due, so the next plan starts another.
@@ -519,7 +532,7 @@ impl Steward {
             tracing::warn!(%pod, "Left on the node: {why}");
         }
         let (started_at, events) = (running.started_at, running.events.clone());
-        self.finished = Some(FinishedDrain { started_at, events, outcome, at: now.wall });
+        self.finished = Some(FinishedDrain { started_at, events, profile, outcome, at: now.wall });
     }
 
     /// Logs what has not been said yet, and makes Events of it.

@@ -9,8 +9,9 @@ use anyhow::Context;
 use clap::Args;
 use domain::policy::PolicySet;
 
+use super::output::say;
 use super::stop_signal::stop_signal;
-use super::story::{say, style, summary};
+use super::story::{style, summary};
 use super::usage;
 use crate::clock::Clock;
 use crate::world::api_server;

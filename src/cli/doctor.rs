@@ -1,6 +1,6 @@
 //! `remediator doctor`.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use super::on_node::{OnNode, check_node_name};
+use super::output::say;
 use super::usage;
 use crate::azure::imds::Imds;
 use crate::clock::Clock;
@@ -33,9 +34,9 @@ const PROXY_VARIABLES: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "
 pub(super) struct Doctor {
     #[command(flatten)]
     on_node: OnNode,
-    /// Namespace of the Leases by which agents agree: that of their pods.
-    #[arg(long, env = "REMEDIATOR_NAMESPACE", default_value = "default", value_name = "NAMESPACE")]
-    namespace: String,
+    /// Namespace of the Leases by which agents agree: that of their pods [default: `POD_NAMESPACE`, then `default`]
+    #[arg(long, env = "REMEDIATOR_NAMESPACE", value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// Where the root of the host's file system is.
     #[arg(long, env = "REMEDIATOR_HOST_ROOT", default_value = "/", value_name = "PATH")]
     host_root: PathBuf,
@@ -58,6 +59,8 @@ impl Doctor {
         let policies = policy_files::load(&policy).map_err(usage)?;
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let proxies = PROXY_VARIABLES.into_iter().filter(is_set).map(str::to_owned).collect();
+        let pods = || std::env::var("POD_NAMESPACE").ok().filter(|pods| !pods.is_empty());
+        let namespace = namespace.or_else(pods).unwrap_or_else(|| "default".into());
         let subject = Subject { node, policies, namespace, host_root, proxies };
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
@@ -83,11 +86,6 @@ impl Doctor {
             Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         })
     }
-}
-
-/// Prints. Whoever reads it may have gone.
-fn say(text: &str) {
-    drop(writeln!(std::io::stdout(), "{text}"));
 }
 
 fn lines(check: &Check, colours: bool) -> String {

@@ -7,6 +7,7 @@ mod agent;
 mod demo;
 mod doctor;
 mod on_node;
+mod output;
 mod policy;
 #[cfg(feature = "world")]
 mod simulate;

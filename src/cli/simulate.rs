@@ -8,7 +8,8 @@ use clap::Args;
 use domain::policy::PolicySet;
 use domain::time::spoken;
 
-use super::story::{say, style, summary};
+use super::output::say;
+use super::story::{style, summary};
 use super::usage;
 use crate::world::scenario::Scenario;
 use crate::world::simulation::{Report, simulate};

@@ -1,6 +1,6 @@
 //! How `simulate` and `demo` print a story.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use crate::world::scenario::Scenario;
 use crate::world::timeline::Style;
@@ -16,11 +16,6 @@ pub(super) fn style(scenario: &Scenario) -> Style {
         width: width.filter(|_| on_terminal),
         colours: on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     }
-}
-
-/// Prints a line. Whoever reads them may have gone, and the story goes on.
-pub(super) fn say(text: &str) {
-    drop(writeln!(std::io::stdout(), "{text}"));
 }
 
 /// The numbers, and whether all is as it must be.

@@ -71,6 +71,11 @@ impl ClusterError {
         matches!(self, Self::Refused(refusal) if refusal.code == 403 || refusal.code == 422)
     }
 
+    /// Whether an admission policy or webhook has refused.
+    pub fn is_by_admission(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.is_by_admission())
+    }
+
     /// Whether the caller lacks the right.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == 403)

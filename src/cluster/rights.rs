@@ -74,6 +74,7 @@ const ALWAYS: &[Right] = &[
     Right::core("watch", "nodes", ""),
     Right::core("patch", "nodes", ""),
     Right::core("patch", "nodes", "status"),
+    Right::core("get", "pods", ""),
     Right::core("list", "pods", ""),
     Right::core("watch", "pods", ""),
     Right::core("create", "pods", "eviction"),
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn pods_are_deleted_only_where_a_policy_that_acts_says_so() {
-        let leaves = "get, watch, patch nodes; patch nodes/status; list, watch pods; create pods/eviction; create events; \
+        let leaves = "get, watch, patch nodes; patch nodes/status; get, list, watch pods; create pods/eviction; create events; \
              list noderepairs.remediator.dev; patch noderepairs.remediator.dev/status";
         assert_eq!(rights_of(RULE), leaves);
         let deleting = format!("{RULE}\ndrain: {{profiles: {{default: {{atDeadline: delete}}}}}}");
@@ -210,13 +211,15 @@ mod tests {
             rights_of(&taking_turns)
                 .ends_with("; list, create, update, delete leases.coordination.k8s.io (own namespace)")
         );
-        assert!(rights_of("repair: {approveOwnRepairs: true}").contains("list nodes"));
+        let for_repairs = "repair: {approveOwnRepairs: true}";
+        assert!(rights_of(for_repairs).contains("list nodes"));
+        assert!(!rights_of(&format!("mode: observe\n{for_repairs}")).contains("leases"));
     }
 
     #[test]
     fn a_right_is_written_as_roles_write_it() {
         assert_eq!(Right::repair("patch", "status").to_string(), "patch noderepairs.remediator.dev/status");
         assert_eq!(Right::lease("get").to_string(), "get leases.coordination.k8s.io (own namespace)");
-        assert_eq!(ALWAYS[6].to_string(), "create pods/eviction");
+        assert_eq!(ALWAYS[7].to_string(), "create pods/eviction");
     }
 }

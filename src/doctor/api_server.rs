@@ -104,7 +104,7 @@ mod tests {
         let check = judge(&needed, Ok(Vec::new()));
         assert_eq!(check.verdict, Verdict::Ok);
         assert!(check.found.contains("get, watch, patch nodes; "), "{}", check.found);
-        let check = judge(&needed, Ok(vec![needed[2], needed[6]]));
+        let check = judge(&needed, Ok(vec![needed[2], needed[7]]));
         assert_eq!(check.verdict, Verdict::Fail);
         assert_eq!(check.found, "missing: patch nodes; create pods/eviction");
         let forbidden = ClusterError::Refused(Refusal { code: 403, ..Refusal::default() });

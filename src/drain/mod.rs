@@ -9,6 +9,7 @@ use std::time::Duration;
 use domain::drain::answer::Answer;
 use domain::drain::pod::{Pod, PodName, PodUid};
 use domain::drain::{Drain, Order, Outcome, REQUEST_TIMEOUT, Report, Request};
+use domain::policy::Profile;
 use domain::time::Monotonic;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
@@ -118,23 +119,23 @@ enum Happened {
 }
 
 /// How a drain's task ended.
-pub enum Ended {
-    /// The drain is over.
-    Over(Outcome),
-    /// It was stopped. What is under way is to be waited for, beside everything else.
-    Stopped(BoxFuture<'static, ()>),
+pub struct Ended {
+    /// How the drain ended, and how it was done at the end; `None` if it was stopped.
+    pub over: Option<(Outcome, Profile)>,
+    /// What is under way, to be waited for beside everything else.
+    pub under_way: BoxFuture<'static, ()>,
 }
 
 /// Drains a node until it is empty or the deadline has come, or until it is stopped.
 pub async fn drain(tools: Tools, node: String, orders: Orders) -> Ended {
     let clock = tools.cluster.clock();
-    let Some(order) = orders.latest() else { return Ended::Stopped(Box::pin(async {})) };
+    let Some(order) = orders.latest() else { return Ended { over: None, under_way: Box::pin(async {}) } };
     let mut drain = Drain::new(node.clone(), tools.own_pod.clone(), order, clock.now());
     let mut asking: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
     let mut looking: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
     let mut watch: Option<BoxStream<'static, Result<PodNews, ClusterError>>> = None;
     let mut pods_told = 0;
-    loop {
+    let over = loop {
         let step = drain.step(clock.now());
         for report in step.reports {
             tell(&tools, report, &mut pods_told);
@@ -145,14 +146,14 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Ended {
         *orders.progress.lock().unwrap_or_else(PoisonError::into_inner) =
             Progress { ticked: now.monotonic, held_up: drain.held_up(now) };
         if let Some(outcome) = step.outcome {
-            return Ended::Over(outcome);
+            break Some((outcome, drain.profile().clone()));
         }
         for request in step.requests {
             let under_way = match request {
                 Request::Evict(_) | Request::Delete(_) => &mut asking,
                 Request::List | Request::Look(_) => &mut looking,
             };
-            under_way.push(send(tools.cluster.clone(), node.clone(), request));
+            under_way.push(send(tools.cluster.clone(), node.clone(), request, drain.patience(now)));
         }
         let happened = tokio::select! {
             biased;
@@ -166,7 +167,7 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Ended {
         match happened {
             Happened::Waited => {}
             Happened::Ordered => {
-                let Some(order) = orders.latest() else { break };
+                let Some(order) = orders.latest() else { break None };
                 drain.reorder(order, now);
             }
             Happened::Done(Done::Answered(uid, answer)) => drain.answered(&uid, &answer, now),
@@ -196,8 +197,8 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Ended {
                 drain.watch_lost(now);
             }
         }
-    }
-    Ended::Stopped(Box::pin(async move {
+    };
+    let under_way = Box::pin(async move {
         while let Some(done) = asking.next().await {
             if let Done::Answered(uid, answer) = done {
                 drain.answered(&uid, &answer, clock.now());
@@ -206,13 +207,14 @@ pub async fn drain(tools: Tools, node: String, orders: Orders) -> Ended {
         for report in drain.take_reports() {
             tell(&tools, report, &mut pods_told);
         }
-    }))
+    });
+    Ended { over, under_way }
 }
 
-fn send(cluster: Cluster, node: String, request: Request) -> BoxFuture<'static, Done> {
+fn send(cluster: Cluster, node: String, request: Request, patience: Duration) -> BoxFuture<'static, Done> {
     Box::pin(async move {
         match request {
-            Request::List => Done::Listed(cluster.list_pods(&node, REQUEST_TIMEOUT).await),
+            Request::List => Done::Listed(cluster.list_pods(&node, patience).await),
             Request::Evict(target) => Done::Answered(target.uid.clone(), cluster.evict(&target).await),
             Request::Delete(target) => Done::Answered(target.uid.clone(), cluster.delete_pod(&target).await),
             Request::Look(target) => {

@@ -62,7 +62,7 @@ pub(crate) async fn each_right_that_is_missing_is_named(context: Context) -> Tes
     context.api_server().with_token(&token).write_kubeconfig(&kubeconfig)?;
     let (status, lines) = scene.doctor(&["--kubeconfig", &kubeconfig.display().to_string()]).await?;
     assert_eq!(status.code(), Some(1), "{lines:#?}");
-    let missing = "missing: patch nodes; patch nodes/status; watch pods; create pods/eviction; create events; \
+    let missing = "missing: patch nodes; patch nodes/status; get, watch pods; create pods/eviction; create events; \
                    list noderepairs.remediator.dev; patch noderepairs.remediator.dev/status; delete pods";
     assert!(line(&lines, "rights").ends_with(missing), "{lines:#?}");
     assert!(line(&lines, "termination-handler").starts_with("skip"), "{lines:#?}");

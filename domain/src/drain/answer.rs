@@ -21,6 +21,13 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
 }
 
+impl Refusal {
+    /// Whether an admission policy or webhook has refused; the API server names it then.
+    pub fn is_by_admission(&self) -> bool {
+        self.message.contains("AdmissionPolicy") || self.message.contains("admission webhook")
+    }
+}
+
 /// What an answer means for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -53,7 +60,6 @@ impl Answer {
     pub fn from_refusal(refusal: &Refusal) -> Self {
         let Refusal { code, message, causes, kind, retry_after } = refusal;
         let cause = |wanted: &str| causes.iter().find(|(reason, _)| reason == wanted).map(|(_, message)| message);
-        let by_admission = message.contains("AdmissionPolicy") || message.contains("admission webhook");
         match code {
             404 if kind == "namespaces" => Self::NamespaceGone,
             404 => Self::Gone,
@@ -66,7 +72,7 @@ impl Answer {
             403 if message.contains("DisruptedPods map too big") => {
                 Self::Budget(budget_name(message, "poddisruptionbudget.policy \"").map(|name| name.replace('"', "")))
             }
-            403 | 422 if by_admission => Self::Admission(message.clone()),
+            403 | 422 if refusal.is_by_admission() => Self::Admission(message.clone()),
             401 | 403 => Self::Forbidden(message.clone()),
             500 if message.contains("more than one PodDisruptionBudget") => Self::SeveralBudgets,
             400..=499 if *code != 408 => Self::Invalid(message.clone()),

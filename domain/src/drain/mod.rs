@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::fingerprint::fingerprint;
-use crate::policy::{AtDeadline, Phase};
+use crate::policy::{AtDeadline, Phase, Profile};
 use crate::record::DrainResult;
 use crate::time::{Monotonic, Now, plus};
 use answer::Answer;
@@ -414,7 +414,13 @@ impl Drain {
     /// An eviction or deletion was answered.
     pub fn answered(&mut self, uid: &PodUid, answer: &Answer, now: Now) {
         let backoff_cap = self.backoff_cap(now);
-        let Some(tracked) = self.pods.get_mut(uid) else { return };
+        let Some(tracked) = self.pods.get_mut(uid) else {
+            // It was asked before another order left it where it is.
+            if *answer == Answer::Gone && self.kept.remove(uid).is_some() {
+                self.called_gone.insert(uid.clone());
+            }
+            return;
+        };
         let request = tracked.in_flight.take();
         if let (Some(controller), Some(InFlight::Eviction(_))) = (&tracked.pod.controller_uid, request) {
             let took = tracked.attempts.back().map_or(Duration::ZERO, |sent| now.monotonic.since(*sent));
@@ -504,7 +510,10 @@ impl Drain {
                 }
                 self.observe(pod, now);
             }
-            _ => self.remove(uid),
+            _ => {
+                self.kept.remove(uid);
+                self.remove(uid);
+            }
         }
     }
 
@@ -541,6 +550,16 @@ impl Drain {
         self.step_list(now, &mut requests, &mut wake);
         self.step_pods(now, &mut requests, &mut wake);
         Step { requests, reports: self.take_reports(), wake, outcome: None }
+    }
+
+    /// How the node is drained, as last ordered.
+    pub fn profile(&self) -> &Profile {
+        &self.order.profile
+    }
+
+    /// How long the answer to a list may take: a connection that leads nowhere must leave time for another.
+    pub fn patience(&self, now: Now) -> Duration {
+        (self.time_left(now) / 4).clamp(LEAST_GRACE, REQUEST_TIMEOUT)
     }
 
     fn step_list(&mut self, now: Now, requests: &mut Vec<Request>, wake: &mut Monotonic) {
@@ -689,7 +708,9 @@ impl Drain {
         left.extend(self.kept.values().map(|(pod, why)| (pod.name.clone(), why.to_string())));
         left.sort();
         let kept_back = self.kept.values().any(|(_, why)| why.is_unfinished_business());
-        let drained = looked_empty(Duration::ZERO) && self.pods.is_empty() && !kept_back;
+        // A list of long ago says nothing about now.
+        let is_fresh = self.listing.empty.is_some_and(|(_, last)| now.monotonic.since(last) <= REQUEST_TIMEOUT);
+        let drained = is_fresh && self.pods.is_empty() && !kept_back;
         let result = if drained { DrainResult::Drained } else { DrainResult::Incomplete };
         let deleted = self.gone.intersection(&self.deleted).count();
         Some(Outcome { result, left, evicted: self.gone.len() - deleted, deleted })

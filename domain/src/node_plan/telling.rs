@@ -9,9 +9,9 @@ use crate::drain::Outcome;
 use crate::drain::pod::PodName;
 use crate::fingerprint::fingerprint;
 use crate::notification::{NotifiedEvent, Topic};
-use crate::policy::{Action, Judgement};
+use crate::policy::{Action, Judgement, Ruling};
 use crate::record::{DrainRecord, DrainResult, RecordedEvent, Untold};
-use crate::scheduled_event::{EventStatus, EventType, NotBefore, ScheduledEvent};
+use crate::scheduled_event::{EventId, EventStatus, EventType, NotBefore, ScheduledEvent};
 use crate::time::{Now, spoken, stamp};
 
 /// How many characters of a note receivers outside the cluster are told.
@@ -97,6 +97,17 @@ pub(super) fn sighting(event: &ScheduledEvent, judgement: &Judgement, now: Now) 
     }
 }
 
+/// There is less time than the rule wants for a drain.
+pub(super) fn too_late(event: &EventId, ruling: &Ruling) -> Announcement {
+    let key = format!("{}/too-late", event.as_str().to_ascii_lowercase());
+    let least = ruling.start.at_least.map_or_else(String::new, |least| format!(", which wants {}", spoken(least)));
+    let note = format!(
+        "The node is cordoned, but not drained any more: too little time is left for rule {}/{}{least}.",
+        ruling.policy, ruling.rule
+    );
+    Announcement::new(key, "NodeDrainError", note).on(Topic::Failed).warning_if(true)
+}
+
 /// Azure was told that an event may start.
 pub(super) fn approved(event: &ScheduledEvent) -> Announcement {
     let key = format!("{}/approved", event.id.as_str().to_ascii_lowercase());
@@ -107,7 +118,9 @@ pub(super) fn approved(event: &ScheduledEvent) -> Announcement {
 
 /// An event is gone.
 pub(super) fn farewell(event: &RecordedEvent, wall: Timestamp) -> Announcement {
-    let due = event.without_notice_since.is_some() || event.not_before.is_some_and(|not_before| not_before <= wall);
+    let due = event.without_notice_since.is_some()
+        || event.approved_at.is_some()
+        || event.not_before.is_some_and(|not_before| not_before <= wall);
     let (word, note) = match event.status {
         EventStatus::Started => ("Ended", format!("{} is over.", event.event_type)),
         _ if due => ("Ended", format!("{} is no longer listed; nobody saw whether it took place.", event.event_type)),

@@ -104,6 +104,7 @@ struct RuleFile {
     /// What is done.
     action: Action,
     /// The profile, of those under `drain.profiles`, by which the node is drained. Only with `action: drain`.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<String>", extend("default" = DEFAULT_PROFILE))]
     profile: Option<Spanned<String>>,
     /// When it is done; at once without it.
@@ -111,6 +112,7 @@ struct RuleFile {
     start: StartFile,
     /// Whether Azure is told that the event may begin before its time, for every event or by who asked for it. That begins
     /// it for all the machines that it concerns.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<ApproveFile>", extend("default" = "never"))]
     approve: Option<Spanned<ApproveFile>>,
 }
@@ -121,19 +123,28 @@ struct RuleFile {
 #[schemars(rename = "Match")]
 struct MatchFile {
     /// What happens to the machine: one type or a list. `Unknown` stands for any type that this version does not know.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default, deserialize_with = "given")]
+    #[schemars(with = "Option<OneOrMore<TypeMatch>>")]
     event_type: Option<OneOrMore<TypeMatch>>,
     /// Who asked for the event.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<OneOrMore<EventSourceWord>>")]
     source: Option<OneOrMore<EventSourceWord>>,
     /// How far the event has come.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<OneOrMore<EventStatusWord>>")]
     status: Option<OneOrMore<EventStatusWord>>,
     /// How long the impact is expected to last. An event of unknown duration, as most but freezes are, is within no bounds.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<BoundsFile>")]
     duration: Option<Spanned<BoundsFile>>,
     /// How far ahead the impact is at the moment of the judgement; nothing is left of it once the event has started.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<BoundsFile>")]
     notice: Option<Spanned<BoundsFile>>,
     /// What Azure's own words must contain.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<DescriptionFile>")]
     description: Option<DescriptionFile>,
 }
 
@@ -143,8 +154,12 @@ struct MatchFile {
 #[schemars(rename = "Bounds", extend("minProperties" = 1))]
 struct BoundsFile {
     /// It is shorter than this.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<DurationText>")]
     below: Option<DurationText>,
     /// It is at least this long.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<DurationText>")]
     at_least: Option<DurationText>,
 }
 
@@ -173,12 +188,15 @@ enum DescriptionFile {
 #[schemars(rename = "Start")]
 struct StartFile {
     /// Nothing is begun earlier than this before the event; at once without it.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<DurationText>")]
     at_most: Option<Spanned<DurationText>>,
     /// With less time than this left a drain is not begun any more, and the node only cordoned. Only with `action: drain`.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<DurationText>")]
     at_least: Option<Spanned<DurationText>>,
     /// Whether the node is cordoned at first sight, although the drain begins later. Only with `action: drain` and `atMost`.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<bool>", extend("default" = false))]
     cordon_at_once: Option<Spanned<bool>>,
 }
@@ -189,6 +207,8 @@ struct StartFile {
 #[schemars(rename = "Drain")]
 struct DrainFile {
     /// A taint that is put on the node with the cordon, and taken away with it. None without it; `{}` is the usual one.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<TaintFile>")]
     taint: Option<TaintFile>,
     /// Whether the node is taken out of load balancers with the cordon, by the label
     /// `node.kubernetes.io/exclude-from-external-load-balancers`.
@@ -200,6 +220,7 @@ struct DrainFile {
     disable_scale_down: bool,
     /// How many nodes of a pool are drained at once; as many as it takes without it. It does not hold up what ends the
     /// machine (Preempt, Terminate).
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<u32>", extend("minimum" = 1))]
     nodes_at_once: Option<Spanned<u32>>,
     /// Ways to drain a node, by names that rules use. A rule that names none uses `default`, which is there in any case.
@@ -213,9 +234,11 @@ struct DrainFile {
 #[schemars(rename = "Taint")]
 struct TaintFile {
     /// Its key. One with another prefix than the usual one's may keep the cluster autoscaler from adding nodes to the pool.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<String>", extend("default" = DEFAULT_TAINT_KEY))]
     key: Option<Spanned<String>>,
     /// Its value.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<String>", extend("default" = "", "maxLength" = 63))]
     value: Option<Spanned<String>>,
     /// What it does to pods that do not tolerate it.
@@ -239,10 +262,12 @@ struct RepairFile {
 #[schemars(rename = "Profile")]
 struct ProfileFile {
     /// A limit on the drain, where the event leaves more time.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<DurationText>")]
     timeout: Option<Spanned<DurationText>>,
     /// How long before the deadline forced deletion begins, with `atDeadline: delete`; by default a fifth of the time, from
     /// 1s to 5s. It is never more than half of the time.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<DurationText>")]
     margin: Option<Spanned<DurationText>>,
     /// What becomes of pods that are still there at the deadline.
@@ -259,10 +284,12 @@ struct ProfileFile {
     #[schemars(with = "Option<Selector>")]
     pods: Option<Spanned<Selector>>,
     /// Pods that stay: each that has one of these labels or annotations with that value.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<Skip>")]
     skip: Option<Spanned<Skip>>,
     /// The order in which pods go, by priority: each phase takes those from its own priority up to the next one's. By
     /// default everything else goes before what is critical for the system, which has 30s at the end.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<Vec<PhaseFile>>", extend("minItems" = 1, "maxItems" = MOST_PHASES))]
     phases: Option<Spanned<Vec<PhaseFile>>>,
 }
@@ -276,11 +303,13 @@ struct PhaseFile {
     #[schemars(with = "i32")]
     priority: Spanned<i32>,
     /// The longest grace that a pod of the phase is given, and the time that is kept for the phase before the deadline.
+    #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<DurationText>")]
     grace: Option<Spanned<DurationText>>,
 }
 
-/// A member that has a value if it is there: `selector:` with nothing behind it would mean all nodes.
+/// A member that has a value if it is there: `selector:` with nothing behind it, as a template with an empty value leaves it,
+/// would mean all nodes, and `type:` all events.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }

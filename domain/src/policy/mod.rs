@@ -149,6 +149,14 @@ pub struct Profile {
     pub phases: Vec<Phase>,
 }
 
+impl Profile {
+    /// Whether a drain by either moves the same pods.
+    pub fn moves_the_same_pods(&self, other: &Self) -> bool {
+        let moves = |profile: &Self| (profile.bare, profile.empty_dir, profile.pods.clone(), profile.skip.clone());
+        moves(self) == moves(other)
+    }
+}
+
 /// Labels and annotations, any one of which, with its value, keeps a pod out of the drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -328,6 +336,11 @@ impl fmt::Display for Judgement {
 }
 
 impl Policy {
+    /// Whether neighbours start the event of a repair's own restart. A policy that only observes has nothing started.
+    pub fn approves_own_repairs(&self) -> bool {
+        self.mode == Mode::Act && self.approve_own_repairs
+    }
+
     /// The policy that applies when no file is given.
     pub fn built_in() -> Result<Self, FileError> {
         file::parse("default.yaml (built in)", BUILT_IN)

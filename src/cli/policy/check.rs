@@ -8,6 +8,7 @@ use clap::Args;
 use domain::policy::{Policy, PolicySet, file};
 use domain::policy_test;
 
+use crate::cli::output::say;
 use crate::cli::usage;
 use crate::policy_files;
 
@@ -33,7 +34,7 @@ impl Check {
             let name = path.display().to_string();
             let mistakes = if policy_files::is_test(path) {
                 let test = policy_test::parse(&name, &text);
-                test.map(|test| println!("{name}: {} test cases can be read", test.cases.len())).err()
+                test.map(|test| say(&format!("{name}: {} test cases can be read", test.cases.len()))).err()
             } else {
                 let policy = file::parse_all(&name, &text);
                 policy.map(|policy| policies.push((path.clone(), tell(&name, policy)))).err()
@@ -56,9 +57,9 @@ impl Check {
 }
 
 fn tell(name: &str, policy: Policy) -> Policy {
-    println!("{name}: policy {} is valid, {} rules", policy.name, policy.rules.len());
+    say(&format!("{name}: policy {} is valid, {} rules", policy.name, policy.rules.len()));
     for warning in policy.warnings() {
-        println!("{name}: warning: {warning}");
+        say(&format!("{name}: warning: {warning}"));
     }
     policy
 }

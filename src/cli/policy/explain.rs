@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::Output;
+use crate::cli::output::say;
 use crate::cli::usage;
 use crate::clock::Clock;
 use crate::policy_files;
@@ -83,15 +84,15 @@ impl Explain {
                 let bold = std::io::stdout().is_terminal();
                 for (index, event) in document.events.iter().enumerate() {
                     if index > 0 {
-                        println!();
+                        say("");
                     }
-                    print!("{}", print(&lines(&policies, &node, event, now), bold));
+                    say(print(&lines(&policies, &node, event, now), bold).trim_end());
                 }
             }
             Output::Json => {
                 let answers: Vec<_> =
                     document.events.iter().map(|event| as_json(&policies, &node, event, now)).collect();
-                println!("{}", serde_json::to_string_pretty(&answers)?);
+                say(&serde_json::to_string_pretty(&answers)?);
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -12,6 +12,7 @@ use domain::policy_test::{self, Mismatch};
 use serde_json::json;
 
 use super::Output;
+use crate::cli::output::say;
 use crate::cli::usage;
 use crate::policy_files;
 
@@ -58,8 +59,8 @@ impl Test {
             }
         }
         match output {
-            Output::Text => print!("{}", text(&played, std::io::stdout().is_terminal())),
-            Output::Json => println!("{:#}", as_json(&played)),
+            Output::Text => say(text(&played, std::io::stdout().is_terminal()).trim_end()),
+            Output::Json => say(&format!("{:#}", as_json(&played))),
         }
         let good = broken == 0 && played.iter().all(|case| case.mismatches.is_empty());
         Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

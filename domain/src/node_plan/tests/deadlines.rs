@@ -215,3 +215,55 @@ fn an_event_that_has_started_is_acted_on_at_once_whatever_its_not_before() {
     let plan = life.poll(&[&event]);
     assert_eq!(deadline_in(&life, &plan), 30);
 }
+
+#[test]
+fn a_drain_of_some_pods_is_none_for_an_event_that_wants_all_of_them_gone() {
+    let mut life = Life::with(policy(
+        "events:\n- {name: pause, match: {type: Freeze}, action: drain, profile: some}\n- {name: rest, action: drain}\n\
+         drain: {profiles: {some: {pods: {matchLabels: {a: b}}}}}\n",
+    ));
+    let move_away = life.event("e1", "Redeploy", "Scheduled", Some(601));
+    life.poll(&[&move_away]);
+    let pause = life.event("e2", "Freeze", "Scheduled", Some(301));
+    life.poll(&[&move_away, &pause]);
+    let plan = life.finish_drain(&[]);
+    let drained: Vec<_> = life.record().events.iter().map(|event| event.drained).collect();
+    assert_eq!(drained, [None, Some(DrainResult::Drained)]);
+    let order = plan.drain.expect("the other pods are still to go");
+    assert_eq!((order.events.len(), order.order.profile.pods), (1, None));
+}
+
+#[test]
+fn a_drain_that_a_dead_life_left_is_not_gone_on_with_when_its_time_is_over() {
+    for (pass, boot_id, goes_on) in [(5, "boot-1", true), (5, "boot-2", false), (40, "boot-1", false)] {
+        let mut life = Life::new();
+        let event = life.event("e1", "Reboot", "Scheduled", Some(61));
+        assert!(life.poll(&[&event]).drain.is_some());
+        life.pass(60 + pass);
+        life.restart();
+        life.node.boot_id = Some(boot_id.into());
+        let event = life.event("e1", "Reboot", "Started", None);
+        let plan = life.poll(&[&event]);
+        assert_eq!(plan.drain.is_some(), goes_on, "{boot_id}, {pass} s after the deadline");
+        let ended = life.record().events[0].drained;
+        assert_eq!(ended, (!goes_on).then_some(DrainResult::Incomplete));
+        assert_eq!(life.reasons().contains(&"NodeDrainError"), !goes_on);
+    }
+}
+
+#[test]
+fn a_drain_for_which_it_is_too_late_is_told_and_not_only_left_out() {
+    let mut life = Life::with(policy("events: [{name: all, action: drain, start: {atLeast: 1m}}]\n"));
+    let event = life.event("e1", "Reboot", "Scheduled", Some(31));
+    let plan = life.poll(&[&event]);
+    assert!(plan.drain.is_none() && life.node.marks.unschedulable);
+    assert!(life.reasons().contains(&"NodeDrainError"), "{:?}", life.reasons());
+    let mut life = Life::with(policy("events: [{name: all, action: drain}]\ndrain: {nodesAtOnce: 1}\n"));
+    let event = life.event("e1", "Reboot", "Scheduled", Some(61));
+    life.poll(&[&event]);
+    life.pass(70);
+    life.slot_held = true;
+    let plan = life.poll(&[&event]);
+    assert!(plan.drain.is_none(), "its turn came when the time was over");
+    assert!(life.reasons().contains(&"NodeDrainError"), "{:?}", life.reasons());
+}

@@ -176,6 +176,7 @@ impl Life {
         self.finished = Some(FinishedDrain {
             started_at,
             events,
+            profile: order.profile,
             outcome: Outcome { result, left, evicted: 3, deleted: 0 },
             at: self.now.wall,
         });

@@ -163,3 +163,32 @@ fn a_message_that_waits_does_not_make_a_released_node_look_busy() {
     let next = life.event("e2", "Reboot", "Scheduled", Some(900));
     assert!(life.poll(&[&next]).drain.is_some());
 }
+
+#[test]
+fn what_is_told_is_what_is_done_although_the_policy_says_less_by_now() {
+    let mut life = Life::with(policy(
+        "events:\n- {name: begun, match: {status: Started}, action: none}\n- {name: rest, action: drain}\n",
+    ));
+    life.topics = Topic::ALL.into();
+    life.poll(&[&life.event("e1", "Reboot", "Scheduled", Some(601))]);
+    life.finish_drain(&[]);
+    life.poll(&[&life.event("e1", "Reboot", "Started", None)]);
+    let untold = life.record().untold;
+    let started = untold.iter().find(|untold| untold.reason == "RebootStarted").expect("receivers are told of it");
+    assert!(started.note.contains("rule p/rest says drain"), "{}", started.note);
+}
+
+#[test]
+fn receivers_are_told_of_a_cordon_that_no_drain_follows_and_of_a_record_that_cannot_be_read() {
+    let mut life = Life::with(policy("events: [{name: all, action: cordon}]\n"));
+    life.topics = Topic::ALL.into();
+    let event = life.event("e1", "Reboot", "Scheduled", Some(601));
+    life.poll(&[&event]);
+    let reasons: Vec<String> = life.record().untold.into_iter().map(|untold| untold.reason).collect();
+    assert!(reasons.contains(&"NodeCordonEnd".to_owned()), "{reasons:?}");
+    life.node.record = Some("?".into());
+    let told = life.poll(&[&event]).notifications;
+    assert_eq!(told.iter().map(|told| told.reason.as_str()).collect::<Vec<_>>(), ["RecordUnreadable"]);
+    life.delivered.insert(told[0].id.clone());
+    assert_eq!(life.poll(&[&event]).notifications, []);
+}

@@ -457,8 +457,8 @@ impl World {
                     let left = if leaves { vec![pod; 30] } else { vec![] };
                     let result = if leaves { DrainResult::Incomplete } else { DrainResult::Drained };
                     let outcome = Outcome { result, left, evicted: 3, deleted: 0 };
-                    let (started_at, at) = (order.started_at, self.life.now.wall);
-                    self.life.finished = Some(FinishedDrain { started_at, events, outcome, at });
+                    let (started_at, profile, at) = (order.started_at, order.profile, self.life.now.wall);
+                    self.life.finished = Some(FinishedDrain { started_at, events, profile, outcome, at });
                     self.life.draining = false;
                     self.life.blocked.clear();
                 }

@@ -371,7 +371,25 @@ drain:
 
 #[test]
 fn a_member_that_would_mean_everything_without_a_value_needs_one() {
-    for text in ["selector:\n", "events: [{name: a, match: , action: none}]\n", "drain: {profiles: {x: {pods: }}}\n"] {
+    let in_event = [
+        "match: ",
+        "match: {type: }",
+        "match: {source: }",
+        "match: {status: }",
+        "match: {duration: }",
+        "match: {notice: {below: }}",
+        "match: {description: }",
+        "start: {atMost: }",
+        "start: {atLeast: }",
+        "start: {cordonAtOnce: }",
+        "approve: ",
+        "profile: ",
+    ];
+    let in_event = in_event.map(|what| format!("events: [{{name: a, action: drain, {what}}}]\n"));
+    let in_profile = ["pods", "skip", "phases", "timeout", "margin"];
+    let in_profile = in_profile.map(|what| format!("drain: {{profiles: {{x: {{{what}: }}}}}}\n"));
+    let others = ["selector:\n", "drain: {taint: }\n", "drain: {nodesAtOnce: }\n"].map(str::to_owned);
+    for text in others.iter().chain(&in_event).chain(&in_profile) {
         assert!(mistake(text).starts_with("p.yaml:4:"), "{text}");
     }
     assert!(parse(&format!("{HEAD}selector: {{}}\n")).is_ok());
@@ -379,6 +397,7 @@ fn a_member_that_would_mean_everything_without_a_value_needs_one() {
 
 #[test]
 fn a_repairs_own_restart_is_approved_only_if_the_policy_says_so() {
-    assert!(policy("repair: {approveOwnRepairs: true}\n").approve_own_repairs);
-    assert!(!policy("").approve_own_repairs);
+    assert!(policy("repair: {approveOwnRepairs: true}\n").approves_own_repairs());
+    assert!(!policy("").approves_own_repairs());
+    assert!(!policy("mode: observe\nrepair: {approveOwnRepairs: true}\n").approves_own_repairs());
 }
