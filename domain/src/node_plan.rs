@@ -820,7 +820,10 @@ impl<'a> Planner<'a> {
     /// A drain that its deadline ended with pods left goes on if the event turns out to come later, or if another
     /// event leaves more time than the one whose deadline that was.
     fn try_again_where_the_deadline_moved_away(&mut self) {
-        let Some(drain) = self.next.drain.as_ref().filter(|drain| drain.finished_at.is_some()) else { return };
+        let by_deadline = |drain: &&DrainRecord| {
+            drain.finished_at.is_some_and(|at| plus(at, Duration::from_secs(1)) >= drain.deadline)
+        };
+        let Some(drain) = self.next.drain.as_ref().filter(by_deadline) else { return };
         for event in &mut self.next.events {
             let deadline = Call::had_or_not(event, drain.started_at, self.now).map(|call| call.deadline);
             let moved_away = deadline.is_some_and(|deadline| deadline > drain.deadline && deadline > self.now.wall);
@@ -1039,7 +1042,10 @@ impl<'a> Planner<'a> {
     /// The slot to take or to keep: while the node waits for its drain or is drained, and while an event that it was for
     /// goes on.
     fn slot_need(&self) -> Option<SlotNeed> {
-        let going_on = self.next.events.iter().filter(|event| event.status == EventStatus::Started);
+        // A drain that a hold stops goes on afterwards.
+        let stopped =
+            self.situation.node.held && self.next.drain.as_ref().is_some_and(|drain| drain.finished_at.is_none());
+        let going_on = self.next.events.iter().filter(|event| stopped || event.status == EventStatus::Started);
         let most = going_on.filter_map(|event| event.ruling.as_ref()?.nodes_at_once).min();
         let kept = most.filter(|_| self.situation.slot_held);
         let kept = kept.map(|most| SlotNeed { pool: self.situation.node.pool().to_owned(), most });
@@ -1084,7 +1090,11 @@ impl<'a> Planner<'a> {
 
     /// How the last drain, which was for this event, was done.
     fn drained_as(&self, event: &RecordedEvent) -> Option<Order> {
-        let DrainRecord { started_at, deadline, .. } = *self.persisted.as_ref()?.drain.as_ref()?;
+        // Another event's drain may have taken its place since, and gone with that event.
+        let (started_at, deadline) = match self.persisted.as_ref()?.drain.as_ref() {
+            Some(drain) => (drain.started_at, drain.deadline),
+            None => (event.ruled_at?, deadline_of(event.not_before, event.without_notice_since)?),
+        };
         let profile = event.ruling.as_ref()?.profile.clone().unwrap_or_default();
         Some(Order { profile, started_at, deadline, uncordoned_at: None })
     }

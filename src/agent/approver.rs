@@ -124,7 +124,7 @@ impl Approver {
                 }
             }
         };
-        if let Err(why) = self.tell_azure(event).await {
+        if let Err(why) = self.tell_azure(wish, event).await {
             self.board.metrics().approvals.get_or_create(&ResultLabels { result: "failed" }).inc();
             return Ok(Looked::Waits(why));
         }
@@ -138,7 +138,7 @@ impl Approver {
     /// What the event has to wait for.
     async fn waits_for(&self, wish: &ApprovalWish, event: &ScheduledEvent) -> Result<Option<String>, ClusterError> {
         if wish.waits_for_others && event.resources.iter().any(|vm| *vm != wish.except) {
-            let nodes: Vec<ListedNode> = self.cluster.list_nodes(provider_id::vm_name).await?;
+            let nodes: Vec<ListedNode> = self.cluster.list_nodes(provider_id::vm_name, &event.resources).await?;
             let unready = unready(event, &wish.except, &nodes, &self.board.policies(), self.clock.now());
             if let Some(first) = unready.first() {
                 let more = if unready.len() > 1 { format!(" (and {} more)", unready.len() - 1) } else { String::new() };
@@ -167,9 +167,16 @@ impl Approver {
         }
     }
 
-    async fn tell_azure(&self, event: &ScheduledEvent) -> Result<(), String> {
+    async fn tell_azure(&self, wish: &ApprovalWish, event: &ScheduledEvent) -> Result<(), String> {
         let mut tries = 1;
         loop {
+            // The plan may have changed its mind while nodes and pods were looked at, as when somebody uncordons the node.
+            let is_scheduled = |event: ScheduledEvent| event.status == EventStatus::Scheduled;
+            if !self.board.approval_wishes().contains(wish)
+                || !self.board.listed_event(&event.id).is_some_and(is_scheduled)
+            {
+                return Err("it is no longer wanted".into());
+            }
             match self.imds.start(&event.id, LIMIT).await {
                 Ok(()) => return Ok(()),
                 Err(error) if tries < MOST_TRIES && error.code() != 400 => {

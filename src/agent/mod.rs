@@ -17,6 +17,7 @@ mod steward;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable};
 use domain::drain::pod::PodName;
 use domain::policy::PolicySet;
 use futures::future::BoxFuture;
@@ -41,6 +42,9 @@ const STOPS_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long of that receivers outside the cluster may take.
 const NOTIFIES_WITHIN: Duration = Duration::from_secs(6);
+
+/// How often the API server is asked again for the agent's rights where it does not answer: for half an hour.
+const RIGHTS_ASKED_AGAIN: usize = 10;
 
 /// How the agent is to run.
 #[derive(Clone, Debug)]
@@ -141,14 +145,10 @@ async fn live(
         let (cluster, namespace) = (cluster.clone(), namespace.clone());
         move |policies| {
             let (cluster, namespace) = (cluster.clone(), namespace.clone());
-            async move {
-                if check_rights {
-                    find_missing_rights(&cluster, &policies, &namespace).await;
-                }
-            }
+            check_rights.then(|| spawn(find_missing_rights(cluster, policies, namespace)))
         }
     };
-    let _checking = spawn(check(policies.policies().clone()));
+    let _checking = check(policies.policies().clone());
     let following = policies::follow(policies, Arc::clone(&board), clock, check);
     let agreeing = agree(imds, &cluster, &board, namespace, &node, own_pod.clone(), dry_run);
     let tools = crate::drain::Tools { cluster, recorder, metrics, own_pod };
@@ -187,14 +187,24 @@ async fn live(
 }
 
 /// A right that is missing would otherwise be noticed when it is needed, with seconds left.
-async fn find_missing_rights(cluster: &Cluster, policies: &PolicySet, namespace: &str) {
-    match cluster.missing_rights(&rights(policies), namespace).await {
+async fn find_missing_rights(cluster: Cluster, policies: PolicySet, namespace: String) {
+    let needed = rights(&policies);
+    let ask = || cluster.missing_rights(&needed, &namespace);
+    let pace = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_secs(5))
+        .with_max_delay(Duration::from_secs(300))
+        .with_max_times(RIGHTS_ASKED_AGAIN);
+    match ask.retry(pace).await {
         Ok(missing) if missing.is_empty() => {}
         Ok(missing) => tracing::error!(
             missing = spoken(&missing),
             "The agent's service account lacks rights that the loaded policies need: add them to its role"
         ),
-        Err(error) => tracing::debug!(%error, "The API server does not say whether all rights are granted"),
+        Err(error) => tracing::warn!(
+            %error,
+            "The API server does not say whether the agent has all rights that the policies need; `remediator doctor` asks \
+             it again"
+        ),
     }
 }
 

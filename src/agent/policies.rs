@@ -32,15 +32,12 @@ impl PolicySource {
     }
 }
 
-/// Looks at the files for ever. `check` looks at what new policies need beside what the old ones did.
-pub(super) async fn follow<F: Future<Output = ()>>(
-    source: PolicySource,
-    board: Arc<Board>,
-    clock: Clock,
-    check: impl Fn(PolicySet) -> F,
-) {
+/// Looks at the files for ever. `check` begins to look at what new
+/// policies need; what it returns is kept until they change again.
+pub(super) async fn follow<T>(source: PolicySource, board: Arc<Board>, clock: Clock, check: impl Fn(PolicySet) -> T) {
     let PolicySource::Files(mut policies, paths) = source else { return std::future::pending().await };
     let mut trouble: Option<String> = None;
+    let mut _checking: Option<T> = None;
     loop {
         clock.sleep(LOOK_EVERY).await;
         let result = match policy_files::load(&paths) {
@@ -59,7 +56,7 @@ pub(super) async fn follow<F: Future<Output = ()>>(
                 policies = read.clone();
                 trouble = None;
                 board.change_policies(read.clone());
-                check(read).await;
+                _checking = Some(check(read));
                 "loaded"
             }
             Err(error) => {

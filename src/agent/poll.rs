@@ -45,7 +45,8 @@ struct Poller {
     known: bool,
     had_document: bool,
     failing: Option<ExponentialBackoff>,
-    trouble_told: Option<(String, Monotonic)>,
+    /// What was told last, by what kind of trouble it was, and when.
+    trouble_told: Option<((&'static str, u16), Monotonic)>,
     oddities_told: BTreeSet<String>,
 }
 
@@ -76,19 +77,15 @@ pub(super) async fn poll(imds: Imds, board: Arc<Board>, clock: Clock, interval: 
 impl Poller {
     async fn ask(&mut self) -> Result<(), ImdsError> {
         if !self.known {
-            let instance = self.ticking(self.imds.instance(LIMIT)).await?;
+            let instance = self.ticking(self.imds.instance(LIMIT)).await.inspect_err(|error| self.count(error))?;
             tracing::info!(vm = %instance.name, resource = instance.resource_id, "This machine is known");
             self.board.identified(instance);
             self.known = true;
         }
         let limit = if self.had_document { LIMIT } else { FIRST_EVENTS_LIMIT };
         let answer = self.ticking(self.imds.scheduled_events(limit)).await;
-        let labels = match &answer {
-            Ok(_) => PollLabels { result: "ok", code: 200 },
-            Err(error) => PollLabels { result: error.label(), code: error.code() },
-        };
-        self.board.metrics().polls.get_or_create(&labels).inc();
-        let document = answer?;
+        let document = answer.inspect_err(|error| self.count(error))?;
+        self.board.metrics().polls.get_or_create(&PollLabels { result: "ok", code: 200 }).inc();
         if !self.had_document {
             tracing::info!(events = document.events.len(), "The metadata service lists scheduled events");
             self.had_document = true;
@@ -96,6 +93,12 @@ impl Poller {
         self.tell_oddities(&document);
         self.board.seen(document);
         Ok(())
+    }
+
+    /// A poll has failed, be it that it is not yet known whose events to look for.
+    fn count(&self, error: &ImdsError) {
+        let labels = PollLabels { result: error.label(), code: error.code() };
+        self.board.metrics().polls.get_or_create(&labels).inc();
     }
 
     fn succeeded(&mut self, began: Monotonic) -> Duration {
@@ -119,11 +122,11 @@ impl Poller {
         if leads_nowhere {
             text.push_str("; the pod needs `hostNetwork: true`, and the node must be a machine of Azure");
         }
-        let told =
-            self.trouble_told.as_ref().is_some_and(|(known, at)| *known == text && now.since(*at) < TROUBLE_TOLD_EVERY);
+        let kind = (error.label(), error.code());
+        let told = self.trouble_told.is_some_and(|(known, at)| known == kind && now.since(at) < TROUBLE_TOLD_EVERY);
         if !told {
             tracing::warn!("{text}");
-            self.trouble_told = Some((text.clone(), now));
+            self.trouble_told = Some((kind, now));
         }
         self.board.troubled(text);
         let (interval, seed) = (self.interval, self.seed);

@@ -131,6 +131,8 @@ pub(super) struct Steward {
     conditions: Patience,
     /// Until when the API server's admission, which has just refused marks beside the cordon, is not asked again.
     marks_refused_until: Option<Monotonic>,
+    /// The last write, if nobody knows whether it was done.
+    unanswered: Option<NodeWrite>,
     /// Whether the last write was denied, and not by an admission policy or webhook.
     denied_before: bool,
     outside: Outside,
@@ -163,6 +165,7 @@ impl Steward {
             writing_conditions: None,
             conditions: Patience::default(),
             marks_refused_until: None,
+            unanswered: None,
             denied_before: false,
             outside,
             drain: None,
@@ -250,13 +253,17 @@ impl Steward {
                 self.check_policy(&node);
                 self.recall_approvals(&node);
             }
+            self.tell_of_unanswered_write(&node);
             if let Some((record, marks)) = &self.imagined {
                 node.record.clone_from(record);
                 node.marks.clone_from(marks);
             }
             self.count_events(&vm, &sightings, &node);
-            if !self.dry_run {
-                self.outside.follow(self.board.policies().for_node(node.traits()).ok());
+            let policies = self.board.policies();
+            let policy = policies.for_node(node.traits()).ok();
+            // What was begun is told to its end by those who were told of its beginning.
+            if !self.dry_run && (policy.is_some() || node.record.is_none()) {
+                self.outside.follow(policy);
             }
             let plan = plan(&Situation {
                 vm: &vm,
@@ -409,6 +416,9 @@ impl Steward {
                 Written::PlanAgain
             }
             Err(error) => {
+                if !matches!(error, ClusterError::Refused(_)) {
+                    self.unanswered = Some(write.clone());
+                }
                 tracing::warn!(%error, "The node could not be written; trying again");
                 Written::Later(self.writing.failed(self.clock.now().monotonic))
             }
@@ -469,6 +479,15 @@ impl Steward {
         if let Some(running) = self.drain.as_mut().filter(|running| !running.stopping) {
             running.stopping = true;
             running.orders.stop();
+        }
+    }
+
+    /// A write whose answer was lost may have been done all the same; then what it brought about is told now.
+    fn tell_of_unanswered_write(&mut self, node: &NodeView) {
+        let is_news = |write: &mut NodeWrite| write.resource_version != node.resource_version;
+        if let Some(write) = self.unanswered.take_if(is_news).filter(|write| write.record == node.record) {
+            let tales = self.announce(node, &write.announcements);
+            self.tell(tales);
         }
     }
 

@@ -99,7 +99,7 @@ impl Agent {
         // One thread: the work is waiting, and what happens in which order can be replayed.
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-        runtime.block_on(async {
+        let ended = runtime.block_on(async {
             let stop = stop_signal().context("cannot listen to signals")?;
             let (clock, metrics) = (Clock::system(), Arc::new(Metrics::default()));
             let imds = Imds::at(&imds).map_err(usage)?;
@@ -111,6 +111,9 @@ impl Agent {
             let connections = Connections { imds, cluster, notifying, listener: Some(listener), metrics };
             crate::agent::run(settings, connections, clock, stop).await?;
             Ok(ExitCode::SUCCESS)
-        })
+        });
+        // A name that is being looked up must not hold up the end.
+        runtime.shutdown_background();
+        ended
     }
 }

@@ -251,14 +251,19 @@ impl Cluster {
         Ok(self.call::<Node>(labels, request, LIMIT).await?.into())
     }
 
-    /// All Nodes of the cluster. `vm_of` tells the machine of a provider id.
-    pub async fn list_nodes(&self, vm_of: fn(&str) -> Option<VmName>) -> Result<Vec<ListedNode>, ClusterError> {
+    /// The Nodes of these machines, and those that do not say yet of which machine they are. `vm_of` tells the machine of a
+    /// provider id.
+    pub async fn list_nodes(
+        &self,
+        vm_of: fn(&str) -> Option<VmName>,
+        vms: &[VmName],
+    ) -> Result<Vec<ListedNode>, ClusterError> {
         let mut listed = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let request = nodes().list(&params)?;
             let NodeList { metadata, items } = self.call(labels("list"), request, LIMIT).await?;
-            listed.extend(items.into_iter().map(|node| {
+            let read = items.into_iter().map(|node| {
                 let ReadNode { view, provider_id } = node.into();
                 ListedNode {
                     name: view.name,
@@ -268,7 +273,9 @@ impl Cluster {
                     record: view.record,
                     unschedulable: view.marks.unschedulable,
                 }
-            }));
+            });
+            // Of a large cluster the others would take more memory than all else of an agent.
+            listed.extend(read.filter(|node| node.vm.as_ref().is_none_or(|vm| vms.contains(vm))));
             if metadata.r#continue.is_empty() {
                 return Ok(listed);
             }

@@ -132,6 +132,8 @@ fn event(tale: &Tale, instance: &str) -> Event {
         Subject::Pod(pod, uid) => ("Pod", Some(pod.namespace.clone()), &pod.name, uid.as_str()),
     };
     let object: String = name.chars().take(200).collect();
+    // Cut in the middle of a name, it may end as none may.
+    let object = object.trim_end_matches(['-', '.']);
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{object}.{:016x}", fingerprint(&format!("{uid}/{key}/{reason}")))),

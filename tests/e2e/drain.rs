@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use control_plane::harness::{Context, TestResult};
 use control_plane::{
-    AdmissionPolicy, Answer, Denial, DisruptionBudget, Fault, Namespace, RecordedRequest, RequestMatcher, Stopping,
-    Workload,
+    AdmissionPolicy, Answer, Denial, DisruptionBudget, Fault, RecordedRequest, RequestMatcher, Stopping, Workload,
 };
 use futures::stream::{StreamExt, TryStreamExt};
 use http::StatusCode;
@@ -136,17 +135,26 @@ pub(crate) async fn two_budgets_on_one_pod_are_reported_and_hold_up_nobody_else(
 // D-03
 pub(crate) async fn a_pod_in_a_vanishing_namespace_is_waited_for(context: Context) -> TestResult {
     let mut scene = Scene::new(&context, "vanishing").await?;
-    // A second namespace, whose pod is put on this test's node by name.
-    let other = Namespace::create(&context.client()?, "vanishing-too").await?;
-    let slow = Workload::bare_pod("slow").on_node(scene.node.name()).stopping(Stopping::After(Duration::from_secs(6)));
-    slow.create(&other).await?;
-    other.wait_for_ready(&slow, 1, SOON).await?;
-    other.delete().await?;
+    bare_pods(&scene, &["p", "r"].map(Workload::bare_pod)).await?;
+    // Of a namespace that really goes, the pods are told to stop before anyone can ask.
+    let message = "pods \"p\" is forbidden: unable to create new content because the namespace is being terminated";
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message,
+        "details": {"name": "p", "kind": "pods", "causes": [{"reason": "NamespaceTerminating", "message": message}]},
+    });
+    let refusal = Answer::failure(StatusCode::FORBIDDEN, "Forbidden", message).body(body.to_string());
+    scene.proxy.inject(RequestMatcher::any().path_ends_with("/p/eviction"), Fault::Answer(refusal));
     scene.start_agent()?;
     scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(MINUTES))?;
+    let refused = || scene.evictions().iter().filter(|request| pod_of(request) == "p").count();
+    scene.until("a second try", SOON, || refused() >= 2).await?;
+    context.doing("deleting the pod, as the end of its namespace does");
+    scene.namespace.api::<Pod>().delete("p", &DeleteParams::default()).await?;
     let ended = scene.until_drain_ended(Duration::from_secs(40)).await?;
     assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
     assert_eq!(scene.deletions().len(), 0);
+    assert!(refused() <= 6, "asked {} times", refused());
+    assert!(!scene.log().contains("a right is missing"), "{}", scene.log());
     Ok(())
 }
 
@@ -251,6 +259,12 @@ pub(crate) async fn an_agent_asked_to_stop_leaves_the_node_as_it_is(context: Con
     assert_eq!(status.code(), Some(0));
     let node = scene.node_now().await?;
     assert!(is_cordoned(&node) && record(&node).is_some());
+    context.doing("going on in another life");
+    scene.start_agent()?;
+    let ended = scene.until_drain_ended(Duration::from_secs(60)).await?;
+    assert_eq!(ended["events"][0]["drained"], "drained", "{ended}");
+    let twice = accepted(&scene).into_iter().filter(|(_, times)| *times > 1).count();
+    assert_eq!(twice, 0, "an orderly end leaves nothing that has to be asked for again");
     Ok(())
 }
 

@@ -105,7 +105,12 @@ pub(crate) async fn a_cordon_taken_away_during_the_drain_is_put_back(context: Co
     scene.as_admin(json!({"spec": {"unschedulable": false}})).await?;
     let note = scene.until_told("NodeUncordoned").await?;
     assert!(note.contains("stays so"), "{note}");
+    scene.polls(4).await?;
     assert!(!is_cordoned(&scene.node_now().await?));
+    let sets_cordon = |write: &&RecordedRequest| {
+        is_success(write) && write.body.as_ref().is_some_and(|body| body["spec"]["unschedulable"] == true)
+    };
+    assert_eq!(scene.node_writes().iter().filter(sets_cordon).count(), 4, "once, and three times again");
     Ok(())
 }
 

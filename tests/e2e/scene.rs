@@ -254,7 +254,9 @@ impl Scene {
     /// Waits until the metadata service has answered the agent so many more times.
     pub(crate) async fn polls(&self, times: usize) -> Result<(), Anything> {
         let is_poll = |request: &LoggedRequest| {
-            request.vm == self.vm && request.method == "GET" && request.target.contains("scheduledevents")
+            let is_answered = request.status.is_some() || !request.faults.is_empty();
+            let about_events = request.method == "GET" && request.target.contains("scheduledevents");
+            request.vm == self.vm && about_events && is_answered
         };
         let polled = || self.imds.log().into_iter().filter(is_poll).count();
         let until = polled() + times;

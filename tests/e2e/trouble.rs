@@ -128,6 +128,9 @@ pub(crate) async fn a_write_whose_answer_is_lost_is_not_done_twice(context: Cont
     assert_eq!(ended["claims"]["cordon"], "ours", "our own cordon is not taken for someone else's");
     assert_eq!(ended["cordonRestored"], serde_json::Value::Null, "nor is it set again");
     assert!(scene.evictions().len() <= pods.len() * 2);
+    // Nor is what it brought about kept from people.
+    scene.until_told("NodeCordonEnd").await?;
+    scene.until_told("NodeDrainStart").await?;
     Ok(())
 }
 

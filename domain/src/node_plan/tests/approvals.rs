@@ -139,3 +139,21 @@ fn what_is_too_late_for_a_drain_is_not_approved_as_drained() {
     let plan = life.poll(&[&event]);
     assert_eq!((plan.stage.clone(), asked(plan)), (Stage::Cordoned, vec![]));
 }
+
+#[test]
+fn an_approval_outlives_the_drain_of_another_event_that_goes() {
+    let mut life = Life::with(policy(
+        "events:\n- {name: pause, match: {type: Freeze}, action: drain, profile: some}\n\
+         - {name: rest, action: drain, approve: whenDrained}\n\
+         drain: {profiles: {some: {pods: {matchLabels: {a: b}}}}}\n",
+    ));
+    let reboot = life.event("e1", "Reboot", "Scheduled", Some(901));
+    life.poll(&[&reboot]);
+    assert_eq!(life.finish_drain(&[]).approvals.len(), 1);
+    let pause = life.event("e2", "Freeze", "Scheduled", Some(601));
+    assert!(life.poll(&[&reboot, &pause]).drain.is_some());
+    life.poll(&[&reboot]);
+    let plan = life.poll(&[&reboot]);
+    assert_eq!(plan.drain, None);
+    assert_eq!(plan.approvals.iter().map(|approval| approval.event.as_str()).collect::<Vec<_>>(), ["e1"]);
+}

@@ -267,3 +267,14 @@ fn a_drain_for_which_it_is_too_late_is_told_and_not_only_left_out() {
     assert!(plan.drain.is_none(), "its turn came when the time was over");
     assert!(life.reasons().contains(&"NodeDrainError"), "{:?}", life.reasons());
 }
+
+#[test]
+fn a_drain_that_ended_before_its_deadline_is_not_repeated_for_an_event_that_comes_later() {
+    let mut life = Life::new();
+    let (first, second) =
+        (life.event("e1", "Reboot", "Scheduled", Some(601)), life.event("e2", "Redeploy", "Scheduled", Some(1201)));
+    life.poll(&[&first, &second]);
+    let plan = life.finish_drain(&["bare-1"]);
+    assert_eq!(plan.drain, None, "what no drain may move is not moved by another one");
+    assert!(life.record().events.iter().all(|event| event.drained == Some(DrainResult::Incomplete)));
+}

@@ -119,6 +119,17 @@ fn a_drain_that_waits_for_its_turn_until_it_is_too_late_is_not_begun() {
     assert_eq!(life.cordon_writes, [true]);
 }
 
+#[test]
+fn a_slot_is_kept_while_a_hold_stops_the_drain_that_it_is_for() {
+    let mut life = life_of_pool("np1");
+    life.slot_held = true;
+    let event = life.event("e1", "Reboot", "Scheduled", Some(900));
+    assert!(life.poll(&[&event]).drain.is_some());
+    life.node.held = true;
+    let plan = life.poll(&[&event]);
+    assert_eq!((plan.drain, plan.slot), (None, Some(SlotNeed { pool: "np1".into(), most: 2 })));
+}
+
 /// A Reboot of the own machine and of so many others.
 fn reboot_with(life: &Life, others: usize) -> String {
     let mut vms: Vec<String> = vec![VM.into()];
