@@ -236,19 +236,20 @@ pub struct Untold {
 pub enum RecordError {
     /// It was written by a newer version.
     #[error(
-        "annotation {AGENT_ANNOTATION} was written by a newer remediator (format {0}): upgrade this agent, or remove \
-         the annotation and check its cordon, taints, labels and annotations by hand"
+        "annotation {AGENT_ANNOTATION} was written by a newer remediator (format {0}): upgrade this agent, or set \
+         annotation {HOLD_ANNOTATION}, take the agent's marks off the node by hand, and then remove both annotations"
     )]
     Newer(u32),
     /// It is damaged.
     #[error(
-        "annotation {AGENT_ANNOTATION} is damaged ({0}): remove it and check its cordon, taints, labels and annotations by hand"
+        "annotation {AGENT_ANNOTATION} is damaged ({0}): set annotation {HOLD_ANNOTATION}, take the agent's marks off \
+         the node by hand, and then remove both annotations"
     )]
     Damaged(String),
     /// It is about another machine.
     #[error(
         "annotation {AGENT_ANNOTATION} is about machine {recorded}, but this is {own}: is NODE_NAME or --node right? If so, \
-         remove the annotation and check its cordon, taints, labels and annotations by hand"
+         set annotation {HOLD_ANNOTATION}, take the agent's marks off the node by hand, and then remove both annotations"
     )]
     OtherMachine {
         /// The machine in the record.
