@@ -1,118 +1,172 @@
-//! What a drain of 250 pods costs, beside `kubectl drain` in the same run.
+//! What a drain of 250 pods costs, beside `kubectl drain` in the same run: once without disruption budgets, once with 25 of
+//! them.
 //!
 //! ```sh
 //! cargo bench --bench drain
 //! ```
 //!
-//! On a real control plane with fake kubelets. Times are those of a machine that does everything at once, so compare the
-//! two columns, not the numbers of different machines.
+//! On a real control plane with fake kubelets, whose pods end at once. Times are those of a machine that does everything at
+//! once, so compare the two clients, not the numbers of different machines.
 
-#[allow(dead_code, reason = "the tests use more of it")]
-#[path = "../tests/e2e/scene.rs"]
-mod scene;
+#[allow(dead_code, reason = "each benchmark uses a part of it")]
+mod ground;
 
-use std::fs;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use control_plane::harness::{self, Context, Test, TestResult};
-use control_plane::{FaultProxy, Options, Workload};
+use clap::Parser;
+use control_plane::{AuditedRequest, DisruptionBudget, Workload};
+use jiff::Timestamp;
 use mock_imds::EventSpec;
 
-use scene::{Anything, SOON, Scene, Stopwatch, is_cordoned, is_success};
+use ground::{
+    AGENT, Anything, Audit, Common, Ground, KUBECTL, Pool, Program, Report, Unit, cordons, now, padded, program,
+    seconds, size_of,
+};
 
-const PODS: u32 = 250;
-const ROUNDS: u32 = 10;
+const DEPLOYMENTS: u32 = 25;
+const PODS_OF_EACH: u32 = 10;
+const PODS: u32 = DEPLOYMENTS * PODS_OF_EACH;
 
-/// The resident memory of a process and its highest so far, in MiB.
-fn memory(process: u32) -> Result<(f64, f64), Anything> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let mib = |name: &str| -> Result<f64, Anything> {
-        let line = status.lines().find(|line| line.starts_with(name)).ok_or("no such line")?;
-        let kib: f64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;
-        Ok(kib / 1024.0)
-    };
-    Ok((mib("VmRSS")?, mib("VmHWM")?))
+/// How many pods of each deployment may be missing where there are budgets.
+const MAX_UNAVAILABLE: u32 = 2;
+
+/// Of kubectl's time, without budgets.
+const TIME_TARGET: f64 = 0.1;
+
+const REQUESTS_TARGET: f64 = 1.2;
+
+/// How long the agent may still tell of its drain after the drain.
+const AFTERWARDS: Duration = Duration::from_secs(2);
+
+/// How long the control plane is left to finish with what was there before.
+const SETTLES: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Parser)]
+#[command(name = "drain")]
+struct Arguments {
+    #[command(flatten)]
+    common: Common,
 }
 
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
-    sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
+/// What one client's drain was like.
+struct Drain {
+    /// From the cordon's request to the answer to the last eviction, in seconds.
+    asked: f64,
+    /// From there until the client knew the node to be empty.
+    emptied: f64,
+    requests: usize,
+    /// Of those, Events for people to read.
+    events: usize,
+    /// Evictions that a budget held back.
+    too_many: usize,
 }
 
-async fn drain(context: Context) -> TestResult {
-    // How soon after an event is published the node is cordoned and the first pod asked, over some rounds.
-    let (mut cordoned, mut asked) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let mut scene = Scene::new(&context, "latency").await?;
-        scene.running(&Workload::deployment("web", 3), 3).await?;
-        scene.start_agent()?;
-        scene.polls(2).await?;
-        let published = Stopwatch::start();
-        scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(Duration::from_secs(900)))?;
-        scene.until_node("cordoned", SOON, is_cordoned).await?;
-        cordoned.push(published.elapsed());
-        scene.until_accepted(1).await?;
-        asked.push(published.elapsed());
+impl Drain {
+    /// From what the API server has logged of a client, and when the client knew that it was done.
+    fn of(requests: &[AuditedRequest], user: &str, node: &str, done: Timestamp) -> Result<Self, Anything> {
+        let ours: Vec<&AuditedRequest> = requests.iter().filter(|one| one.user == user).collect();
+        let evictions: Vec<&&AuditedRequest> = ours.iter().filter(|one| one.did("create", "pods/eviction")).collect();
+        if evictions.len() != usize::try_from(PODS)? {
+            return Err(format!("{user} has evicted {} pods, not {PODS}", evictions.len()).into());
+        }
+        let cordon = ours.iter().find(|one| cordons(one, node)).ok_or("nobody has cordoned the node")?.received;
+        let last = evictions.iter().map(|one| one.answered).max().ok_or("no eviction")?;
+        Ok(Self {
+            asked: seconds(cordon, last),
+            emptied: seconds(cordon, done),
+            requests: ours.len(),
+            events: ours.iter().filter(|one| one.resource == "events").count(),
+            too_many: ours.iter().filter(|one| one.code == 429).count(),
+        })
     }
-    cordoned.sort();
-    asked.sort();
 
-    let mut scene = Scene::new(&context, "agent").await?;
-    scene.running(&Workload::deployment("web", PODS), PODS as usize).await?;
-    scene.start_agent()?;
-    scene.polls(10).await?;
-    let (idle, _) = memory(scene.agent_process()?)?;
-    scene.proxy.forget_requests();
-    let began = Stopwatch::start();
-    scene.imds.inject(EventSpec::redeploy(&scene.vm).notice(Duration::from_secs(900)))?;
-    scene.until_accepted(PODS as usize).await?;
-    let ours = began.elapsed();
-    scene.until_drain_ended(SOON + SOON).await?;
-    let (_, peak) = memory(scene.agent_process()?)?;
-    let for_pods = scene.proxy.requests().iter().filter(|request| request.path.contains("/pods")).count();
-
-    let scene = Scene::new(&context, "kubectl").await?;
-    scene.running(&Workload::deployment("web", PODS), PODS as usize).await?;
-    let proxy = FaultProxy::start(context.client()?).await?;
-    let mut kubectl = context.kubectl()?.command(&["drain", scene.node.name(), "--ignore-daemonsets", "--force"]);
-    kubectl.env("KUBECONFIG", proxy.kubeconfig());
-    let began = Stopwatch::start();
-    let output = kubectl.output().await?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let theirs = began.elapsed();
-    let of_kubectl = proxy.requests().iter().filter(|request| request.path.contains("/pods")).count();
-    assert!(proxy.requests().iter().filter(|request| request.path.ends_with("/eviction")).all(is_success));
-
-    #[allow(clippy::cast_precision_loss, reason = "hundreds of requests")]
-    let per_pod = |requests: usize| requests as f64 / f64::from(PODS);
-    println!();
-    println!(
-        "{:<44} {:>12} {:>12} {:>8}",
-        format!("{PODS} pods, no disruption budget"),
-        "remediator",
-        "kubectl",
-        "ratio"
-    );
-    let row = |name: &str, ours: f64, theirs: f64, unit: &str| {
-        println!(
-            "{name:<44} {:>12} {:>12} {:>8.2}",
-            format!("{ours:.2} {unit}"),
-            format!("{theirs:.2} {unit}"),
-            ours / theirs
-        );
-    };
-    row("start to last eviction (kubectl: to its end)", ours.as_secs_f64(), theirs.as_secs_f64(), "s");
-    row("requests a pod", per_pod(for_pods), per_pod(of_kubectl), "");
-    println!("{:<44} {:>12}", "memory of the agent, idle", format!("{idle:.1} MiB"));
-    println!("{:<44} {:>12}", "memory of the agent, highest while draining", format!("{peak:.1} MiB"));
-    for (name, times) in [("published to cordoned", &cordoned), ("published to first eviction accepted", &asked)] {
-        let text = format!("{:.2} / {:.2} s", percentile(times, 50).as_secs_f64(), percentile(times, 99).as_secs_f64());
-        println!("{name:<44} {text:>12}   (median / worst of {ROUNDS}; polled once a second)");
+    fn requests_a_pod(&self) -> f64 {
+        a_pod(self.requests)
     }
-    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "hundreds of requests")]
+fn a_pod(requests: usize) -> f64 {
+    requests as f64 / f64::from(PODS)
+}
+
+/// A node with all the pods, another that takes in their replacements, and the size of a pod.
+async fn full_node(ground: &Ground, name: &str, with_budgets: bool) -> Result<(Pool, usize), Anything> {
+    let mut pool = ground.pool(name, 1).await?;
+    let deployments: Vec<Workload> = padded((0..DEPLOYMENTS).map(|number| format!("web-{number:02}")), PODS_OF_EACH);
+    let pods = pool.runs(&deployments, usize::try_from(PODS)?).await?;
+    let size = size_of(pods.first().ok_or("there are no pods")?)?;
+    if with_budgets {
+        for deployment in &deployments {
+            DisruptionBudget::max_unavailable(deployment, MAX_UNAVAILABLE).create(&pool.namespace).await?;
+        }
+        pool.until_budgets_allow(usize::try_from(DEPLOYMENTS)?, i32::try_from(MAX_UNAVAILABLE)?).await?;
+    }
+    pool.add_refuge().await?;
+    tokio::time::sleep(SETTLES).await;
+    Ok((pool, size))
+}
+
+async fn by_agent(audit: &mut Audit, pool: &Pool, program: &Program) -> Result<Drain, Anything> {
+    let agent = pool.agent(0, program, Duration::from_secs(1))?;
+    agent.until_first_poll().await?;
+    pool.next_poll(0).await?;
+    audit.forget()?;
+    pool.azure.inject(EventSpec::redeploy(pool.vm(0)).notice(Duration::from_mins(15)))?;
+    pool.until_drained(0).await.map_err(|error| format!("{error}\n{}", agent.log().unwrap_or_default()))?;
+    let done = now();
+    // Events come after what they tell of, and count as well.
+    tokio::time::sleep(AFTERWARDS).await;
+    agent.kill().await?;
+    audit.read()?;
+    Drain::of(&audit.requests, AGENT, pool.node(0), done)
+}
+
+async fn by_kubectl(audit: &mut Audit, pool: &Pool, ground: &Ground) -> Result<Drain, Anything> {
+    audit.forget()?;
+    ground.kubectl()?.run(&["drain", pool.node(0), "--ignore-daemonsets"]).await?;
+    let done = now();
+    audit.read()?;
+    Drain::of(&audit.requests, KUBECTL, pool.node(0), done)
+}
+
+async fn measure(ground: Ground, mut report: Report) -> Result<Report, Anything> {
+    let program = program("remediator-of-image", &["--no-default-features"])?;
+    let mut audit = ground.audit()?;
+    for with_budgets in [false, true] {
+        let (pool, size) = full_node(&ground, "agent", with_budgets).await?;
+        let agent = by_agent(&mut audit, &pool, &program).await?;
+        pool.leave().await?;
+        let (pool, _) = full_node(&ground, "kubectl", with_budgets).await?;
+        let kubectl = by_kubectl(&mut audit, &pool, &ground).await?;
+        pool.leave().await?;
+
+        let budgets = if with_budgets {
+            format!("{DEPLOYMENTS} budgets of maxUnavailable {MAX_UNAVAILABLE}")
+        } else {
+            report.condition(format!(
+                "{PODS} pods of {size} bytes of JSON each; replacements are Ready at once elsewhere"
+            ));
+            "no budgets".to_owned()
+        };
+        let what = |what: &str| format!("{budgets}: {what}");
+        let target = |at_most| (!with_budgets).then_some((0, at_most));
+        let ratio = [agent.asked / kubectl.asked];
+        report.aim(what("cordon -> last eviction, as a ratio"), ratio, Unit::Times, target(TIME_TARGET));
+        report.row(what("cordon -> last eviction"), [agent.asked, kubectl.asked], Unit::Seconds);
+        report.row(what("cordon -> known to be empty"), [agent.emptied, kubectl.emptied], Unit::Seconds);
+        let requests = [agent.requests_a_pod(), kubectl.requests_a_pod()];
+        report.aim(what("API requests a pod"), requests, Unit::Count, target(REQUESTS_TARGET));
+        report.row(what("of these Events for people"), [a_pod(agent.events), a_pod(kubectl.events)], Unit::Count);
+        #[allow(clippy::cast_precision_loss, reason = "hundreds of requests")]
+        let too_many = [agent.too_many as f64, kubectl.too_many as f64];
+        report.row(what("answers 429"), too_many, Unit::Count);
+    }
+    Ok(report)
 }
 
 fn main() -> ExitCode {
-    let test = Test::new("drain", drain).limit(Duration::from_secs(600));
-    harness::run(Options::default(), vec![test])
+    let Arguments { common } = Arguments::parse();
+    ground::run(&common, "drain of 250 pods (remediator / kubectl)", measure)
 }

@@ -14,11 +14,13 @@ use kube::Client;
 use pem::Pem;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use crate::api_server::{ApiServer, write_secret};
+use crate::audit::AuditLog;
 use crate::binaries::{Binaries, Unavailable};
 use crate::clock;
 use crate::component::Component;
@@ -83,6 +85,11 @@ impl User {
         self
     }
 
+    /// The user's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The user's bearer token.
     pub fn token(&self) -> &str {
         &self.token
@@ -106,7 +113,10 @@ pub struct Options {
     pub node_monitor_grace_period: Duration,
     /// Whether the controller manager and the scheduler run too.
     pub controllers: bool,
-    /// More arguments for the API server, such as `--audit-log-path=…`.
+    /// Which requests the API server logs, for [`ControlPlane::audit_log`]; it keeps no log if not given. See
+    /// [`crate::audit_policy_of_users`].
+    pub audit_policy: Option<Value>,
+    /// More arguments for the API server.
     pub api_server_arguments: Vec<String>,
     /// More arguments for the controller manager.
     pub controller_manager_arguments: Vec<String>,
@@ -119,6 +129,7 @@ impl Default for Options {
             users: Vec::new(),
             node_monitor_grace_period: Duration::from_secs(50),
             controllers: true,
+            audit_policy: None,
             api_server_arguments: Vec::new(),
             controller_manager_arguments: Vec::new(),
         }
@@ -134,6 +145,7 @@ pub struct ControlPlane {
     api_server_process: Mutex<Option<Component>>,
     etcd: Mutex<Component>,
     api_server_arguments: Vec<OsString>,
+    audit_log: Option<PathBuf>,
     api_server: ApiServer,
     binaries: Binaries,
     folder: TempDir,
@@ -161,6 +173,7 @@ impl ControlPlane {
             users,
             node_monitor_grace_period,
             controllers,
+            audit_policy,
             api_server_arguments,
             controller_manager_arguments,
         } = options;
@@ -180,6 +193,13 @@ impl ControlPlane {
         write_secret(&path("tokens.csv"), token_file.as_bytes())?;
         write_service_account_keys(folder.path())?;
         let mut arguments = start_arguments_of_api_server(folder.path(), &etcd_url, &url);
+        let audit_log = audit_policy.as_ref().map(|_| path("audit.log"));
+        if let Some((policy, log)) = audit_policy.as_ref().zip(audit_log.as_ref()) {
+            let policy_file = path("audit-policy.json");
+            fs::write(&policy_file, policy.to_string())?;
+            arguments.push(with_path("--audit-policy-file=", &policy_file));
+            arguments.push(with_path("--audit-log-path=", log));
+        }
         arguments.extend(api_server_arguments.iter().map(OsString::from));
         // It waits for etcd by itself, as the others wait for it: all start at the same time.
         let mut api_server_process = Component::start(binaries, "kube-apiserver", &arguments, log("kube-apiserver"))?;
@@ -216,6 +236,7 @@ impl ControlPlane {
             api_server_process: Mutex::new(Some(api_server_process)),
             etcd: Mutex::new(etcd),
             api_server_arguments: arguments,
+            audit_log,
             api_server,
             binaries: binaries.clone(),
             folder,
@@ -235,6 +256,11 @@ impl ControlPlane {
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
+    }
+
+    /// The API server's audit log from its beginning on, if the control plane was started with an audit policy.
+    pub fn audit_log(&self) -> Option<AuditLog> {
+        self.audit_log.as_deref().map(AuditLog::at)
     }
 
     /// Runs kubectl as the administrator.

@@ -13,6 +13,7 @@
 
 mod admission;
 mod api_server;
+mod audit;
 mod binaries;
 mod clock;
 mod component;
@@ -29,6 +30,7 @@ mod workload;
 
 pub use admission::{AdmissionPolicy, Denial};
 pub use api_server::ApiServer;
+pub use audit::{AuditLog, AuditedRequest, audit_policy_of_users};
 pub use binaries::{Binaries, Unavailable, target_folder};
 pub use control_plane::{ControlPlane, Options, StartError, User};
 pub use follow::{Change, Follow, Object, TimedOut, wait_until};

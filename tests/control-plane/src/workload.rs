@@ -25,6 +25,7 @@ pub struct Workload {
     name: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
+    environment: BTreeMap<String, String>,
     finalizers: Vec<String>,
     node_selector: BTreeMap<String, String>,
     node_name: Option<String>,
@@ -52,6 +53,7 @@ impl Workload {
             name: name.to_owned(),
             labels: BTreeMap::from([("app".to_owned(), name.to_owned())]),
             annotations: BTreeMap::new(),
+            environment: BTreeMap::new(),
             finalizers: Vec::new(),
             node_selector: BTreeMap::new(),
             node_name: None,
@@ -120,6 +122,13 @@ impl Workload {
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Sets an environment variable of the pods' container.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.insert(name.to_owned(), value.to_owned());
         self
     }
 
@@ -260,6 +269,7 @@ impl Workload {
             name,
             labels,
             annotations,
+            environment,
             finalizers,
             node_selector,
             node_name,
@@ -272,11 +282,13 @@ impl Workload {
         } = self;
         let mut node_selector = node_selector.clone();
         node_selector.insert(NAMESPACE_LABEL.to_owned(), namespace.name().to_owned());
+        let environment: Vec<Value> =
+            environment.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
         let volumes = if *has_empty_dir { json!([{"name": "scratch", "emptyDir": {}}]) } else { json!([]) };
         let mut template = json!({
             "metadata": {"labels": labels, "annotations": annotations, "finalizers": finalizers},
             "spec": {
-                "containers": [{"name": name, "image": "example.com/nothing:1"}],
+                "containers": [{"name": name, "image": "example.com/nothing:1", "env": environment}],
                 "nodeSelector": node_selector,
                 "nodeName": node_name,
                 "terminationGracePeriodSeconds": grace_seconds,

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::StreamExt;
 use http::{Method, Request};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
-use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::api::{Api, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchParams};
 use kube::{Error, ResourceExt};
+use serde_json::json;
 
 use control_plane::harness::{Context, Test, TestResult};
-use control_plane::{DisruptionBudget, Namespace, Options, User, Workload, rule, tests, wait_until};
+use control_plane::{
+    DisruptionBudget, Namespace, Options, User, Workload, audit_policy_of_users, rule, tests, wait_until,
+};
 
 use crate::{SOON, alone};
 
@@ -34,6 +38,15 @@ pub(crate) fn tests() -> Vec<Test> {
     let a_user =
         Test::new("cluster::a_user_is_known_by_its_token", move |context| knows_the_user(context, token.clone()));
     all.extend(alone(vec![a_user], &options));
+
+    let auditor = User::new("visitor").in_group("system:masters");
+    let token = auditor.token().to_owned();
+    let options =
+        Options { users: vec![auditor], audit_policy: Some(audit_policy_of_users(&["visitor"])), ..Options::default() };
+    let the_log = Test::new("cluster::the_audit_log_has_each_request_of_a_user_once", move |context| {
+        has_each_request_once(context, token.clone())
+    });
+    all.extend(alone(vec![the_log], &options));
     all.extend(alone(tests![the_api_server_comes_back_on_the_same_port_with_all_it_stored], &Options::default()));
     all
 }
@@ -185,6 +198,35 @@ async fn knows_the_user(context: Context, token: String) -> TestResult {
     let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
     let name = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
     assert_eq!(name.as_deref(), Some("visitor"));
+    Ok(())
+}
+
+async fn has_each_request_once(context: Context, token: String) -> TestResult {
+    let control_plane = context.control_plane().unwrap();
+    let mut log = control_plane.audit_log().unwrap();
+    let client = context.api_server().with_token(&token).client()?;
+    let (pods, nodes) = (Api::<Pod>::all(client.clone()), Api::<Node>::all(client));
+    let version = pods.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+    let watch = pods.watch(&WatchParams::default().timeout(1), &version).await?;
+    assert!(nodes.get("nobody").await.unwrap_err().to_string().contains("not found"));
+    let cordon = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+    assert!(nodes.patch("nobody", &PatchParams::default(), &cordon).await.is_err());
+    // Somebody else.
+    context.client()?.apiserver_version().await?;
+    let told: Vec<_> = log.take()?.into_iter().map(|one| (one.verb, one.resource, one.name, one.code)).collect();
+    let expected = [
+        ("list", "pods", "", 200),
+        ("watch", "pods", "", 200),
+        ("get", "nodes", "nobody", 404),
+        ("patch", "nodes", "nobody", 404),
+    ];
+    assert_eq!(told, expected.map(|(verb, resource, name, code)| (verb.into(), resource.into(), name.into(), code)));
+    // The end of the watch is logged, and is no request.
+    watch.map(drop).collect::<()>().await;
+    nodes.patch("nobody", &PatchParams::default(), &cordon).await.unwrap_err();
+    let told = log.take()?;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].user == "visitor" && told[0].received < told[0].answered, "{told:?}");
     Ok(())
 }
 
