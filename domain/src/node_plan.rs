@@ -523,10 +523,12 @@ impl<'a> Planner<'a> {
             // What the record tells of has been told.
             let known = self.persisted.as_ref().and_then(|record| record.event(&event.id));
             let is_news = known.is_none_or(|known| known.status != event.status);
-            // What is fixed goes on, whatever the policy says by now, unless that is more.
-            let fixed = known.and_then(|known| known.ruling.clone()).filter(|fixed| fixed.action >= judgement.action());
-            let counts = fixed.map_or_else(|| judgement.clone(), Judgement::Ruled);
-            let told = is_news.then(|| sighting(event, &counts, self.now));
+            let told = is_news.then(|| {
+                // What is fixed goes on, whatever the policy says by now, unless that is more.
+                let fixed = known.and_then(|known| known.ruling.clone());
+                let counts = fixed.filter(|fixed| fixed.action >= judgement.action()).map(Judgement::Ruled);
+                sighting(event, counts.as_ref().unwrap_or(&judgement), self.now)
+            });
             self.announcements.extend(told.clone());
             let position = self.next.events.iter().position(|recorded| recorded.id == event.id);
             let wanted = judgement.action() > Action::None;
@@ -665,11 +667,9 @@ impl<'a> Planner<'a> {
         drain.finished_at = Some(to_the_second(now));
         let nobody_looked = Outcome { result: DrainResult::Incomplete, left: Vec::new(), evicted: 0, deleted: 0 };
         let told = telling::drain_ended(drain, &nobody_looked, now);
-        let deadline = drain.deadline;
         for event in &mut self.next.events {
-            let drains = event.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain);
             let due = deadline_of(event.not_before, event.without_notice_since);
-            if drains && event.drained.is_none() && due.is_none_or(|due| due <= deadline.max(now)) {
+            if event.is_to_be_drained() && due.is_none_or(|due| due <= now) {
                 event.drained = Some(DrainResult::Incomplete);
             }
         }
@@ -760,7 +760,9 @@ impl<'a> Planner<'a> {
         if self.situation.node.held {
             return None;
         }
-        if let Some(turn) = self.turn(&calling, deadline).filter(|_| running.is_none()) {
+        if running.is_none()
+            && let Some(turn) = self.turn(&calling, deadline)
+        {
             self.waits = Some(Wait::ForOthers(turn));
             self.start = Some(self.start.map_or(turn, |start| start.min(turn)));
             return None;
@@ -876,9 +878,7 @@ impl<'a> Planner<'a> {
             wanted.disable_scale_down |= ruling.marking.disable_scale_down;
         }
         // It would delete the pods that are still to be evicted, and those that nobody wants evicted.
-        let still_to_drain = self.next.events.iter().any(|event| {
-            event.drained.is_none() && event.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain)
-        });
+        let still_to_drain = self.next.events.iter().any(RecordedEvent::is_to_be_drained);
         let drain_is_over = !still_to_drain && self.next.events.iter().any(|event| event.drained.is_some());
         wanted.taint = wanted.taint.filter(|taint| taint.effect != TaintEffect::NoExecute || drain_is_over);
         self.next.claims.take(&wanted, &other, &self.situation.node.marks)
@@ -946,9 +946,8 @@ impl<'a> Planner<'a> {
     fn tell_cordon(&mut self, what: &str, warning: bool, note: &str) {
         let key = format!("{}/{what}", self.newest_event());
         let mut told = Announcement::new(key, "NodeCordonEnd", note).warning_if(warning);
-        let drains = |event: &RecordedEvent| event.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain);
         // Of a drain its beginning and its end are told.
-        if !self.next.events.iter().any(drains) {
+        if !self.next.events.iter().any(RecordedEvent::drains) {
             told = told.on(Topic::Drain);
             self.leave_untold(&told);
         }

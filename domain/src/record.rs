@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::marks::Claims;
 use crate::notification::{NotifiedEvent, Topic};
-use crate::policy::Ruling;
+use crate::policy::{Action, Ruling};
 use crate::scheduled_event::{EventId, EventSource, EventStatus, EventType, ScheduledEvent, VmName};
 
 /// The annotation with the agent's record.
@@ -130,6 +130,16 @@ impl RecordedEvent {
             approved_at: None,
             unknown: Unknown::new(),
         }
+    }
+
+    /// Whether a drain for it is still to come or to end.
+    pub fn is_to_be_drained(&self) -> bool {
+        self.drained.is_none() && self.drains()
+    }
+
+    /// Whether the node is drained for it.
+    pub fn drains(&self) -> bool {
+        self.ruling.as_ref().is_some_and(|ruling| ruling.action == Action::Drain)
     }
 }
 

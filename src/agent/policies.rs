@@ -32,8 +32,8 @@ impl PolicySource {
     }
 }
 
-/// Looks at the files for ever. `check` begins to look at what new
-/// policies need; what it returns is kept until they change again.
+/// Looks at the files for ever. `check` begins to look at what new policies need; what it returns is kept until they
+/// change again.
 pub(super) async fn follow<T>(source: PolicySource, board: Arc<Board>, clock: Clock, check: impl Fn(PolicySet) -> T) {
     let PolicySource::Files(mut policies, paths) = source else { return std::future::pending().await };
     let mut trouble: Option<String> = None;

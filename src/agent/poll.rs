@@ -77,14 +77,14 @@ pub(super) async fn poll(imds: Imds, board: Arc<Board>, clock: Clock, interval: 
 impl Poller {
     async fn ask(&mut self) -> Result<(), ImdsError> {
         if !self.known {
-            let instance = self.ticking(self.imds.instance(LIMIT)).await.inspect_err(|error| self.count(error))?;
+            let instance = self.ticking(self.imds.instance(LIMIT)).await?;
             tracing::info!(vm = %instance.name, resource = instance.resource_id, "This machine is known");
             self.board.identified(instance);
             self.known = true;
         }
         let limit = if self.had_document { LIMIT } else { FIRST_EVENTS_LIMIT };
         let answer = self.ticking(self.imds.scheduled_events(limit)).await;
-        let document = answer.inspect_err(|error| self.count(error))?;
+        let document = answer?;
         self.board.metrics().polls.get_or_create(&PollLabels { result: "ok", code: 200 }).inc();
         if !self.had_document {
             tracing::info!(events = document.events.len(), "The metadata service lists scheduled events");
@@ -93,12 +93,6 @@ impl Poller {
         self.tell_oddities(&document);
         self.board.seen(document);
         Ok(())
-    }
-
-    /// A poll has failed, be it that it is not yet known whose events to look for.
-    fn count(&self, error: &ImdsError) {
-        let labels = PollLabels { result: error.label(), code: error.code() };
-        self.board.metrics().polls.get_or_create(&labels).inc();
     }
 
     fn succeeded(&mut self, began: Monotonic) -> Duration {
@@ -123,6 +117,8 @@ impl Poller {
             text.push_str("; the pod needs `hostNetwork: true`, and the node must be a machine of Azure");
         }
         let kind = (error.label(), error.code());
+        // Also where it is not yet known whose events to look for.
+        self.board.metrics().polls.get_or_create(&PollLabels { result: kind.0, code: kind.1 }).inc();
         let told = self.trouble_told.is_some_and(|(known, at)| known == kind && now.since(at) < TROUBLE_TOLD_EVERY);
         if !told {
             tracing::warn!("{text}");

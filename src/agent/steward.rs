@@ -269,7 +269,7 @@ impl Steward {
                 vm: &vm,
                 sightings: &sightings,
                 node: &node,
-                policies: &self.board.policies(),
+                policies: &policies,
                 draining: self.drain.is_some(),
                 blocked: progress.as_ref().map_or(&[], |progress| &progress.held_up),
                 finished: self.finished.as_ref(),

@@ -209,7 +209,12 @@ mod tests {
         assert_eq!(held.advice.unwrap(), "when it may act again: kubectl annotate node n remediator.dev/hold-");
         let other = Record::new(VmName::new("np1_7")).to_annotation();
         for (record, other_record, found, advice) in [
-            (Some("{"), None, "is damaged", "take the agent's marks off the node by hand"),
+            (
+                Some("{"),
+                None,
+                "is damaged",
+                "set annotation remediator.dev/hold, take the agent's marks off the node by hand",
+            ),
             (Some(r#"{"version":7}"#), None, "by a newer remediator (format 7)", "upgrade this agent"),
             (Some(other.as_str()), None, "is about machine np1_7, but this is np1_0", "is NODE_NAME or --node right?"),
             (Some(good.as_str()), Some("?"), "remediator.dev/repair is damaged", "remove that annotation"),

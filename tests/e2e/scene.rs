@@ -282,26 +282,28 @@ impl Scene {
 
     /// Waits until the agent's metrics have this line.
     pub(crate) async fn until_metric(&self, line: &str, limit: Duration) -> Result<(), Anything> {
-        let waiting = async {
-            let has_line = |metrics: &str| metrics.lines().any(|one| one == line);
-            while !self.probe("/metrics").await.is_ok_and(|(_, metrics)| has_line(&metrics)) {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        };
-        let waited = tokio::time::timeout(limit, waiting).await;
-        waited.map_err(|_| format!("{line:?} in the metrics: not so within {limit:?}\n{}", self.log()).into())
+        self.until_in_metrics(&format!("{line:?} in the metrics"), limit, |one| one == line).await
     }
 
     /// Waits until this counter of the agent's, with its labels, is above zero.
     pub(crate) async fn until_counted(&self, counter: &str, limit: Duration) -> Result<(), Anything> {
+        let counts = |line: &str| line.starts_with(counter) && !line.ends_with(" 0");
+        self.until_in_metrics(&format!("{counter} above zero"), limit, counts).await
+    }
+
+    async fn until_in_metrics(
+        &self,
+        goal: &str,
+        limit: Duration,
+        is_it: impl Fn(&str) -> bool,
+    ) -> Result<(), Anything> {
         let waiting = async {
-            let counts = |metrics: &str| metrics.lines().any(|line| line.starts_with(counter) && !line.ends_with(" 0"));
-            while !self.probe("/metrics").await.is_ok_and(|(_, metrics)| counts(&metrics)) {
+            while !self.probe("/metrics").await.is_ok_and(|(_, metrics)| metrics.lines().any(&is_it)) {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
         let waited = tokio::time::timeout(limit, waiting).await;
-        waited.map_err(|_| format!("{counter} is not counted within {limit:?}\n{}", self.log()).into())
+        waited.map_err(|_| format!("{goal}: not so within {limit:?}\n{}", self.log()).into())
     }
 
     /// What Azure was told to start, in all of its machines.

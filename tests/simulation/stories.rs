@@ -5,11 +5,11 @@ use std::time::Duration;
 use domain::policy::{PolicySet, file};
 use jiff::Timestamp;
 use remediator::world::scenario::{Act, Partition, Scenario};
-use remediator::world::simulation::{Report, simulate};
-use remediator::world::timeline::{Row, Timeline, Who};
+use remediator::world::simulation::Report;
+use remediator::world::timeline::{Row, Who};
 use remediator::world::verdict::Verdict;
 
-use crate::built_in;
+use crate::{built_in, run};
 
 fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(minutes * 60)
@@ -21,7 +21,7 @@ fn play(rest: &str, acts: Vec<(u64, Act)>, policies: &PolicySet) -> Report {
     let mut scenario = Scenario::parse("story.yaml", &text).expect("it is a scenario");
     scenario.steps.extend(acts.into_iter().map(|(at, act)| (Duration::from_secs(at), act)));
     scenario.steps.sort_by_key(|(at, _)| *at);
-    let report = simulate(scenario, policies, 1, &Timeline::default()).expect("the world can be built");
+    let report = run(scenario, policies, 1);
     assert_eq!(report.verdict.violations, Vec::<String>::new());
     report
 }

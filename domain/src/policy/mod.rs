@@ -152,8 +152,8 @@ pub struct Profile {
 impl Profile {
     /// Whether a drain by either moves the same pods.
     pub fn moves_the_same_pods(&self, other: &Self) -> bool {
-        let moves = |profile: &Self| (profile.bare, profile.empty_dir, profile.pods.clone(), profile.skip.clone());
-        moves(self) == moves(other)
+        let ours = (self.bare, self.empty_dir, &self.pods, &self.skip);
+        ours == (other.bare, other.empty_dir, &other.pods, &other.skip)
     }
 }
 
